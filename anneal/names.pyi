@@ -366,8 +366,8 @@ def scatter_(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None=None)
 def index_add_(x: Tensor, dim: int, index: Any, source: Any, alpha: Number=1) -> Tensor:
     r"""This tensor with alpha * source added at the positions `index` of an axis; repeated positions add up."""
 def masked_fill_(x: Tensor, mask: Any, value: Any) -> Tensor:
-    r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
-    among integers."""
+    r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype: a fraction among integers is cut
+    off. Raises DTypeError for a number that it does not have."""
 def cat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
     r"""Tensors joined along an axis (0 if none is named); other sizes must agree."""
 def concat(tensors: Any, *others: Any, axis: int | None=None, dim: int | None=None) -> Tensor:
@@ -1358,11 +1358,11 @@ class Methods(Handle):
         r"""Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
         true, an index for each axis: `nonzero(as_tuple=True)`."""
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
-        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
-        among integers."""
+        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype: a fraction among integers is cut
+        off. Raises DTypeError for a number that it does not have."""
     def masked_fill_(self, mask: Any, value: Any) -> Tensor:
-        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
-        among integers."""
+        r"""`value` where the mask is true, this tensor elsewhere, in this tensor's dtype: a fraction among integers is cut
+        off. Raises DTypeError for a number that it does not have."""
     def one_hot(self, num_classes: int=-1) -> Tensor:
         r"""A new last axis with 1 at the position each element names and 0 elsewhere, as int32."""
     def add_(self, other: Operand, alpha: Number=1) -> Tensor:

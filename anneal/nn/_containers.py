@@ -172,7 +172,8 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
         return type(self)(*values)
 
     # Unchecked: whatever the first module takes may go in.
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor = None, *, input: Any = None) -> Tensor:  # type: ignore[assignment]
+        x = x if input is None else input
         for m in self:
             x = m(x)
         return x

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from anneal.backend import device_names, is_foreign
@@ -78,14 +79,14 @@ def called(module: Any, args: Args, kwargs: Options) -> Any:
     """`module.forward` with its hooks: those before may give other arguments, those after another result."""
     if module._hooks is None and not any(EVERYWHERE.values()):
         return module.forward(*args, **kwargs)
-    left = hooks_of(module, "after")
+    left, call = hooks_of(module, "after"), [args, kwargs, None]
     try:
-        return _called(module, left, args, kwargs)
+        return _called(module, left, call)
     except Exception:
-        for hook, whole in left:
-            if whole & ALWAYS:
+        for hook in left:
+            if hook[1] & ALWAYS:
                 try:
-                    hook(module, args, kwargs, None) if whole & 1 else hook(module, args, None)
+                    _call_after(module, hook, call)
                 except Exception as e:  # the first error is the one to see
                     warnings.warn(
                         f"a forward hook with always_call=True raised {e!r} after another error", stacklevel=2
@@ -93,29 +94,33 @@ def called(module: Any, args: Args, kwargs: Options) -> Any:
         raise
 
 
-def _called(module: Any, left: list[tuple[Fun, int]], args: Args, kwargs: Options) -> Any:
-    """`called` with hooks; of those after, `left` keeps the ones that were not called."""
+def _call_after(module: Any, hook: tuple[Fun, int], call: list[Any]) -> None:
+    after, how = hook
+    changed = after(module, *call) if how & 1 else after(module, call[0], call[2])
+    if changed is not None:
+        call[2] = changed
+
+
+def _called(module: Any, left: list[tuple[Fun, int]], call: list[Any]) -> Any:
+    """`called` with hooks: `call` has arguments, keywords and result as they are now. Of the hooks after, `left` keeps
+    those that were not called.
+    """
     for hook, whole in hooks_of(module, "before"):
-        if whole:
-            changed = hook(module, args, kwargs)
-            if changed is not None:
-                args, kwargs = changed
-        else:
-            changed = hook(module, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
+        changed = hook(module, *call[: 1 + whole])
+        if changed is not None:
+            if whole:
+                call[0], call[1] = changed
+            else:
+                call[0] = changed if isinstance(changed, tuple) else (changed,)
     back = None
     first, last = [[hook for hook, _ in hooks_of(module, when)] for when in ("pulled_first", "pulled")]
     if first or last:
         back = _Backward(module, first, last)
-        args = back.begin(args)
-    result = module.forward(*args, **kwargs)
+        call[0] = back.begin(call[0])
+    call[2] = module.forward(*call[0], **call[1])
     while left:
-        after, how = left.pop(0)
-        changed = after(module, args, kwargs, result) if how & 1 else after(module, args, result)
-        if changed is not None:
-            result = changed
-    return result if back is None else back.end(result)
+        _call_after(module, left.pop(0), call)
+    return call[2] if back is None else back.end(call[2])
 
 
 class _Backward:
@@ -220,7 +225,7 @@ class Hooked:
 
         With `with_kwargs` it is `hook(module, args, kwargs, result)`; `prepend` puts it before the others. The handle's
         `remove()` takes it away. With `always_call` it is called after an error in `forward` or in a hook, too, with
-        None for the result.
+        the result so far: None after one in `forward`.
 
         >>> from anneal import nn
         >>> layer = nn.ReLU()
@@ -306,8 +311,8 @@ class Moved:
         non_blocking: bool = False,
         memory_format: str | None = None,
     ) -> Self:
-        """Move every tensor to a device, those of floats to a dtype, or both, in place: the tensors stay the same
-        objects, and their gradients go with them; returns the module.
+        """Move every tensor to a device, those of floats to a dtype, or both; returns the module. Parameters stay the
+        same objects, and their gradients go with them; a buffer that changes is a new tensor.
 
         `non_blocking` and `memory_format` are ignored: nothing waits here before a value is read, and the
         compiler chooses the layout. On "meta" tensors forget their values and keep shapes, dtypes and their device: a
@@ -340,9 +345,11 @@ class Moved:
         if kind is not None and not kind.is_float:
             raise DTypeError(f"{type(self).__name__}.to: a module's dtype is a float, not {kind.name}")
         changed = []
-        for *_, t in self._tensors(private=True):
+        for _, owner, name, t in self._tensors(private=True):
             own = kind if kind is not None and t.dtype.is_float else t.dtype
             if own is not t.dtype or device not in (None, t.device):
+                if not owner._is_parameter(t):
+                    t = vars(owner)[name] = copy(t)
                 old = t._grad if isinstance(t._grad, Tensor) else None
                 cast = None if own is t.dtype else own  # a gradient of half precision may be float32
                 new = t.detach().to(device=device, dtype=cast)

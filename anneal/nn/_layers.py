@@ -349,6 +349,11 @@ class _ChannelNorm(Resettable):
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
         self._place(device, dtype)
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
+        # torch's first states count no batches
+        if self.num_batches_tracked is not None and local_metadata.get("version", 1) < 2:
+            state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+
     def _seen(self) -> float | Tensor:
         """Count a batch, if batches are counted, and tell how much it joins the statistics: without a momentum these
         are the mean of all batches so far.

@@ -25,7 +25,7 @@ class _Lazy(Resettable):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         settings, named = vars(self).pop("_settings")
         kind: Any = type(self).__mro__[2]
-        made = kind(args[0].shape[self._axis], *settings, **named)
+        made = kind([*args, *kwargs.values()][0].shape[self._axis], *settings, **named)
         for name, t in vars(made).items():
             mine = vars(self).get(name)
             if isinstance(mine, Tensor):

@@ -109,15 +109,18 @@ class Stateful(Moved):
                 f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state)}; "
                 "load(path) reads a file"
             )
+        versions = getattr(state, "_metadata", {})  # of torch's
         state = dict(state)  # each tensor of a file is asked for once, and hooks may rename them
         owners, missing, unexpected, faults = self._owners(""), list[str](), list[str](), list[str]()
         for m, at in owners:
-            given: tuple[Any, ...] = state, at, {}, strict, missing, unexpected, faults
+            given: tuple[Any, ...] = state, at, versions.get(at[:-1], {}), strict, missing, unexpected, faults
             _call_hooks(m, "loading", *given)
             m._load_from_state_dict(*given)
         extra = {f"{at}_extra_state": m for m, at in owners if _defines(m, "set_extra_state")}
         missing += [n for n in (*mine, *extra) if n not in state]
-        unexpected += [n for n in state if n not in mine and n not in extra]
+        places = {at: i for i, (_, at) in enumerate(owners)}
+        others = [n for n in state if n not in mine and n not in extra]
+        unexpected += sorted(others, key=lambda n: max([places.get(n[:i], 0) for i in range(len(n))], default=0))
         wrong = [
             f"{n} has shape {tuple(state[n].shape)}, the model's is {t.shape}"
             for n, t in mine.items()

@@ -85,6 +85,9 @@ class Buffer(Tensor):
         _share(self, data)
         self.persistent = persistent
 
+    def __copy__(self) -> Buffer:
+        return Buffer(self, persistent=self.persistent)
+
     def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
         copy = memo[id(self)] = Buffer(self.detach().clone(), persistent=self.persistent)
         return copy

@@ -150,11 +150,11 @@ class ViewRecipe:
     def written(self, name: str, u: UOp, new: UOp) -> UOp:
         """The whole, where it was `u`, with `new` in the view's place; `name` is for messages.
 
-        Raises ShapeError where several elements of the view are one in the whole.
+        Raises ShapeError where several elements of the view are one in the whole, and may differ.
         """
         if 0 in new.shape:
             return u
-        if self.layout is not None and _overlap(new.shape, self.layout[0]):
+        if name not in ("fill_", "zero_") and self.layout is not None and _overlap(new.shape, self.layout[0]):
             raise ShapeError(f"{name}: several elements of the expanded tensor are one in memory; use .clone() first")
         if not _APART.issuperset([op for op, _ in self.steps]):
             return _scattered(self.read, new, u)

@@ -171,8 +171,8 @@ _SPELLINGS = {
     theirs: ours.split(",")
     for theirs, ours in pairs("""
         axis=dim,dims axis0=dim0 axis1=dim1 condition=x dim=axis dimension=dim dims=repeats,dim indices=index
-        keepdims=keepdim mat2=other other=b pad=padding size=shape split_size_or_sections=split_size value=src x1=a
-        x2=b
+        input1=a input2=b input_=input keepdims=keepdim log_input=input mat2=other other=b pad=padding size=shape
+        split_size_or_sections=split_size target_=target tensor=x value=src x1=a x2=b
     """).items()
 }
 # Arguments of torch's that say where and how values lie in memory, which is the compiler's affair: left out.
@@ -194,8 +194,9 @@ def spelled(order: Sequence[str], code: CodeType, args: Args, options: Options) 
             return None
         else:
             out[ours] = x
-    if "input" in out and "input" not in order and not args:  # the first argument that has no other name
-        first = next((o for o in order if o not in out), None)
+    # the first argument that has no other name
+    if "input" in out and "input" not in order and len(args) == ("self" in order):
+        first = next((o for o in order[len(args) :] if o not in out), None)
         if first is not None:
             out[first] = out.pop("input")
     if many is not None:

@@ -341,8 +341,8 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
 @function("in_place")
 @computes
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
-    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype. Raises DTypeError for a fraction
-    among integers.
+    """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype: a fraction among integers is cut
+    off. Raises DTypeError for a number that it does not have.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).masked_fill(Tensor([True, False]), 0)
@@ -351,10 +351,8 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     m = x._lift(mask)
     if m.dtype is not BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
-    if not x.dtype.is_float and isinstance(value, float):
-        if value.is_integer() and (x.dtype is not BOOL or value in (0, 1)):
-            return masked_fill(x, m, int(value))
-        raise DTypeError(f"masked_fill: {value} does not fit {x.dtype.name}; cast the tensor first")
+    if isinstance(value, float):
+        value = x.new_full((), value)
     return choose(m, value, x).cast(x.dtype)
 
 

@@ -216,3 +216,55 @@ def test_a_hook_is_called_after_an_error() -> None:
     with pytest.raises(UserError):
         layer("x")
     assert seen[2:] == [None]
+
+
+# what torch 2.13 gives the last hook after an error in one before it
+AFTER_AN_ERROR: dict[str, tuple[list[tuple[Any, bool]], Any]] = {
+    "the module's result": ([(lambda *given: 1 / 0, False)], 3.0),
+    "what a hook gave": ([(lambda *given: "replaced", False), (lambda *given: 1 / 0, False)], "replaced"),
+    "what one gave after the error": ([(lambda *given: 1 / 0, False), (lambda *given: "late", True)], "late"),
+}
+
+
+@pytest.mark.parametrize("case", AFTER_AN_ERROR)
+def test_a_hook_after_an_error_gets_the_result_so_far(case: str) -> None:
+    hooks, wanted = AFTER_AN_ERROR[case]
+    layer, seen = nn.Identity(), []
+    layer.register_forward_pre_hook(lambda module, args: args[0] * 3)
+    for hook, always in hooks:
+        layer.register_forward_hook(hook, always_call=always)
+    layer.register_forward_hook(lambda module, args, result: seen.extend([args[0], result]), always_call=True)
+    with pytest.raises(ZeroDivisionError):
+        layer(Tensor(1.0))
+    assert [x.item() if isinstance(x, Tensor) else x for x in seen] == [3.0, wanted]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
+def test_who_holds_a_buffer_keeps_it_where_its_module_is_cast(wrap: Any) -> None:
+    """As in torch: the module has a new one, and each module that shares one its own. Parameters stay."""
+    norm = nn.BatchNorm1d(2)
+    norm.register_buffer("mask", Tensor.ones(2), persistent=False)
+    norm.table = nn.Buffer([1.0], persistent=False)
+    both = nn.Sequential(norm, nn.Module())
+    both[1].register_buffer("mean", norm.running_mean)
+    mean, weight, names = norm.running_mean, norm.weight, list(both.state_dict())
+    call = wrap(lambda x: both[0](x))
+    for _ in range(3):
+        call(Tensor([[1.0, 3.0], [3.0, 1.0]]))
+    before = mean.tolist()
+    both.double()
+    for _ in range(3):
+        call(Tensor([[1.0, 3.0], [3.0, 1.0]], dtype="float64"))
+    assert (mean.dtype.name, mean.tolist(), norm.weight is weight, weight.dtype.name) == (
+        "float32",
+        before,
+        True,
+        "float64",
+    )
+    assert [t.dtype.name for t in (norm.running_mean, both[1].mean, norm.mask, norm.table)] == ["float64"] * 4
+    assert norm.running_mean.tolist() == pytest.approx([2 * (1 - 0.9**6)] * 2)
+    assert both[1].mean.tolist() == pytest.approx(before)
+    assert isinstance(norm.table, nn.Buffer)
+    assert list(both.state_dict()) == names
+    same = norm.running_mean
+    assert both.to("float64")[0].running_mean is same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -350,9 +351,38 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
     "index_select axes": (lambda: Z.index_select(0, Tensor([[0]])), ShapeError, "index_select: the index has one axis"),
     "index_add": (lambda: Z.index_add(0, Tensor([0]), Z), ShapeError, "index_add: .* needs a source of shape"),
     "mask dtype": (lambda: Z.masked_fill(Z, 0), DTypeError, "masked_fill: a mask is bool"),
-    "fill dtype": (lambda: Tensor([1]).masked_fill(Tensor([True]), 0.5), DTypeError, "0.5 does not fit int32"),
+    "fill dtype": (lambda: Tensor([1]).masked_fill(Tensor([True]), np.nan), DTypeError, "nan does not fit int32"),
     "one_hot floats": (lambda: Z.one_hot(3), DTypeError, "one_hot: takes integers"),
 }
+
+
+# what torch 2.13 gives of numbers that are filled in, None for an error (of an int, -1, it makes a uint8 of 255)
+FILLS = [1.5, -1.5, 3, 2.0, 300, -1, 1e30, float("nan"), float("inf"), True]
+FILLED: dict[str, list[Any]] = {
+    "int32": [1, -1, 3, 2, 300, -1, None, None, None, 1],
+    "uint8": [1, None, 3, 2, None, None, None, None, None, 1],
+    "bool": [True] * 10,
+}
+
+
+@pytest.mark.parametrize("dtype", FILLED)
+def test_a_number_is_filled_in_as_in_torch(dtype: str) -> None:
+    calls: list[Callable[[Tensor, Any], Any]] = [
+        lambda x, v: x.masked_fill(Tensor([True, False]), v)[0],
+        lambda x, v: x.masked_fill_(Tensor([True, False]), v)[0],
+        lambda x, v: x.index_fill(0, Tensor([0]), v)[0],
+        lambda x, v: x.index_fill_(0, Tensor([0]), v)[0],
+        lambda x, v: x.fill_(v)[0],
+        lambda x, v: x.expand(2, 2).clone().fill_diagonal_(v)[0, 0],
+    ]
+    for call in calls:
+        for value, wanted in zip(FILLS, FILLED[dtype], strict=True):
+            x = Tensor([0, 0]).cast(dtype)
+            if wanted is None:
+                with pytest.raises(DTypeError, match="does not fit"):
+                    call(x, value)
+            else:
+                assert call(x, value).tolist() == wanted
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -31,6 +31,14 @@ class _WeightNorm(Module):
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return lengths(weight, self.dim), weight
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        # what nn.utils.weight_norm saves; this module is "parametrizations.NAME.0"
+        at, _, name = prefix[:-3].rpartition("parametrizations.")
+        older = [f"{at}{name}_{n}" for n in "gv"]
+        if state_dict.keys() >= {*older}:
+            for n, key in enumerate(older):
+                state_dict[f"{at}parametrizations.{name}.original{n}"] = state_dict.pop(key)
+
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     """Make the tensor `name` of `module` a length times a direction, `parametrizations.weight.original0` and
