@@ -241,7 +241,7 @@ softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold tri
         "": """
 made nodes operators""",
         "glossary": """
-explain_class""",
+Explained""",
         "made": """
 DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array""",
         "inplace": """

@@ -12,7 +12,7 @@ from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, called, called_fir
 from anneal.nn._state import Stateful
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
-from anneal.ops import DTypeLike, explain_class, locate, said, shorten
+from anneal.ops import DTypeLike, Explained, locate, said, shorten
 from anneal.runtime import forbid_in_capture, here, outdate_captures
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import zero_gradient
@@ -52,7 +52,7 @@ class _Members(UserDict[str, Any]):
         del self.data[name]
 
 
-class Module(Hooked, Stateful):
+class Module(Hooked, Stateful, Explained):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
     A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
@@ -79,10 +79,6 @@ class Module(Hooked, Stateful):
     _unsaved: frozenset[str] = frozenset()  # buffers that are no part of the state
     _left: frozenset[str] = frozenset()  # names of tensors that calls left there: neither found nor saved
     _registered: frozenset[str] = frozenset()  # names that are found and saved, also with an underscore
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        explain_class(cls)
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name, getattr(type(self), name, value))

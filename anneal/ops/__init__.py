@@ -15,7 +15,7 @@ from anneal.names import TURNED
 
 HELP = {  # modules, and what stands in the families' files beside their functions
     "": "made nodes operators",
-    "glossary": "explain_class",
+    "glossary": "Explained",
     "made": "called_on_host",
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",

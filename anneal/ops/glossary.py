@@ -6,6 +6,7 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
+from typing import Any
 
 
 def _read(text: str) -> dict[str, str]:
@@ -257,18 +258,21 @@ WORD = re.compile(r"\w+")
 # A family of ops may mean something else by a name (`FAMILIES`), and says what shape its results have (`RESULTS`).
 
 
-def explain_class(cls: type) -> None:
-    """Explain the arguments of `__init__` in the docstring of a class of ours, and those of its `forward` there; a
-    user's class stays as it is.
+class Explained:
+    """Base of classes of ours whose docstrings explain the arguments of `__init__`, and that of `forward` its own; a
+    user's class below stays as it is.
     """
-    if not cls.__module__.startswith("anneal."):
-        return
-    start = getattr(inspect.unwrap(cls.__init__), "__code__", None)  # type: ignore[misc]  # it is only read
-    if cls.__doc__ is not None and start is not None:
-        cls.__doc__ = explained(cls.__doc__, arguments_of(start)[1:], cls.__module__)
-    forward = vars(cls).get("forward")
-    if forward is not None and forward.__doc__ is None:
-        forward.__doc__ = explained(_FORWARD, arguments_of(inspect.unwrap(forward).__code__)[1:], cls.__module__)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__module__.startswith("anneal."):
+            return
+        start = getattr(inspect.unwrap(cls.__init__), "__code__", None)
+        if cls.__doc__ is not None and start is not None:
+            cls.__doc__ = explained(cls.__doc__, arguments_of(start)[1:], cls.__module__)
+        forward = vars(cls).get("forward")
+        if forward is not None and forward.__doc__ is None:
+            forward.__doc__ = explained(_FORWARD, arguments_of(inspect.unwrap(forward).__code__)[1:], cls.__module__)
 
 
 def arguments_of(code: CodeType) -> tuple[str, ...]:

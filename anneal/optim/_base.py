@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import explain_class, said, take_running_updates
+from anneal.ops import Explained, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
 from anneal.optim import _states
 from anneal.optim._states import Saved, States, StepHooks, UpdateInputs
@@ -135,7 +135,7 @@ class ParameterGroup(dict[str, Any]):
         return reshape(self.rate.uop, ())
 
 
-class Optimizer(StepHooks):
+class Optimizer(StepHooks, Explained):
     """Base of the optimisers.
 
     `step()` writes the update into the graph of the gradients and computes everything at once: losses, parameters,
@@ -162,10 +162,6 @@ class Optimizer(StepHooks):
     """
 
     _layout: UpdateInputs | None = None  # of the last step
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        explain_class(cls)
 
     def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
         name = type(self).__name__

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anneal.errors import MissingMethodError, SettingError
-from anneal.ops import explain_class
+from anneal.ops import Explained
 from anneal.optim._base import Optimizer
 
 _HELD = ("lr_lambdas", "_scale_fn_custom", "_schedulers")  # objects with a state of their own
@@ -33,7 +33,7 @@ def _load(held: Any, state: Any) -> None:
         vars(held).update(state)
 
 
-class LRScheduler:
+class LRScheduler(Explained):
     """The base of schedules: subclasses compute in `get_lr` the rates of step `last_epoch` from the present ones.
 
     Args:
@@ -52,10 +52,6 @@ class LRScheduler:
     """
 
     _get_lr_called_within_step = True  # what `get_lr` of programs asks
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        explain_class(cls)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         name = type(self).__name__
