@@ -1,6 +1,4 @@
-"""Distributions of vectors, and distributions made of others: of their transformed values, and relaxed bits and places,
-through whose draws gradients flow.
-"""
+"""Distributions of vectors, and those made of others: of transformed values, relaxed bits and places among them."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -69,8 +70,6 @@ class Operator:
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
 _DOMAINS = {"ai.onnx": ""}
-_MICROSOFT = "com.microsoft"
-_FOLDERS = {"anneal.onnx.ops.microsoft": _MICROSOFT, "anneal.onnx.ops.ml": "ai.onnx.ml"}  # domains of their files
 _ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the types of inputs that say how they come
 _NEEDED = ("Array", "Tensor", "Value", inspect.Parameter.empty)  # and that they must be there; a lambda's have none
 
@@ -106,7 +105,7 @@ def op(
     on: a decorator. `Operator` says what the function gets and gives.
 
     Args:
-        domain: that of the folder in which the function stands, if it is not given.
+        domain: if it is not given, the DOMAIN of the folder in which the function stands.
         host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
         raw: inputs without a type come as they are.
         was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
@@ -123,7 +122,8 @@ def op(
 
     def register(function: F) -> F:
         called = [n for n in names if isinstance(n, str)] or [function.__name__]
-        home = _FOLDERS.get(function.__module__.rpartition(".")[0], "") if domain is None else domain
+        folder = sys.modules.get(function.__module__.rpartition(".")[0])
+        home = getattr(folder, "DOMAIN", "") if domain is None else domain
         parameters = inspect.signature(function).parameters.values()
         inputs = {p.name: p.annotation for p in parameters if p.kind < p.KEYWORD_ONLY and p.default in (p.empty, None)}
         attributes: dict[str, Any] = {}
@@ -150,7 +150,7 @@ def op(
     return register(names[0]) if names and callable(names[0]) else register
 
 
-def also(function: Fun, name: str = "", *, domain: str = _MICROSOFT, **defaults: Any) -> None:
+def also(function: Fun, name: str = "", *, domain: str = "com.microsoft", **defaults: Any) -> None:
     """Register a function's operator in another domain as well, from its first version on, perhaps by another name.
     `defaults` are those of attributes, which no schema says there.
     """

@@ -44,7 +44,17 @@ def _share(b: float) -> tuple[float, float, float]:
     return b, 1 - b, math.log(b) if b > 0 else -1e30
 
 
-class ParameterGroup(dict[str, Any]):
+class _Items(dict[str, Any]):
+    """A dict whose other ways of setting and removing an item do not go past `__setitem__` and `__delitem__`."""
+
+    update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
+
+    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # of dict's two forms
+        self.update(other)
+        return self
+
+
+class ParameterGroup(_Items):
     """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
 
     The other settings are constants of the compiled update: changing one compiles it anew.
@@ -91,13 +101,6 @@ class ParameterGroup(dict[str, Any]):
     def __delitem__(self, key: str, /) -> None:
         outdate_captures(f"an optimiser's {key!r} was deleted")
         super().__delitem__(key)
-
-    # a dict's own would go past the above
-    update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
-
-    def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # of dict's two forms
-        self.update(other)
-        return self
 
     def make_data(self, key: str) -> None:
         """Keep the setting `key`, "momentum" or the first of "betas", on the device: a schedule changes it, and kernels

@@ -31,7 +31,6 @@ INNER = {
         "check_device_dtype",
         "checked",
         "deferred",
-        "explain_class",
         "flagged",
         "viewing",
         "function",

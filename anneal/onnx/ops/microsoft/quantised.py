@@ -1,7 +1,4 @@
-"""com.microsoft: quantised layers, weights of few bits and mixtures of experts.
-
-Products of integers are exact; all else of a quantised layer is float32, quantised again.
-"""
+"""com.microsoft: quantised layers, which are float32 but for exact products, packed weights, mixtures of experts."""
 
 from __future__ import annotations
 
