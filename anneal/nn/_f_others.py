@@ -499,7 +499,8 @@ def _mask(attn: Tensor | None, padding: Tensor | None, is_causal: bool, like: Te
             mask = mask.reshape(batch, heads, *mask.shape[1:])
         if mask.shape[-2] != rows or mask.shape[-1] > s:
             raise ShapeError(
-                f"multi_head_attention_forward: {name} of shape {mask.shape} does not fit scores of {(batch, heads, l, s)}"
+                f"multi_head_attention_forward: {name} of shape {mask.shape} does not fit scores of "
+                f"{(batch, heads, l, s)}"
             )
         mask = F.pad(mask, (0, s - mask.shape[-1])) if mask.shape[-1] < s else mask
         found.append(mask if name == "attn_mask" else mask.reshape(batch, 1, 1, s))
