@@ -340,7 +340,8 @@ class TransformedDistribution(
         super().__init__(forward[:cut], forward[cut:], validate_args)
         self.has_rsample = base.has_rsample  # type: ignore[misc]
         last = self.transforms[-1].codomain if self.transforms else base.support
-        self.support = c.over(last, len(self._event_shape) - last.event_dim) if last is not None else None
+        made = c.over(last, len(self._event_shape) - last.event_dim) if last is not None else None
+        self.support = type(self).support or made
 
     def __getattr__(self, name: str) -> Any:
         if name in self._of_base:
@@ -505,7 +506,7 @@ class RelaxedBernoulli(_Relaxed, probs=c.unit_interval, logits=c.real):
     _made_of = LogitRelaxedBernoulli, SigmoidTransform
 
 
-class RelaxedOneHotCategorical(_Relaxed, probs=c.simplex, logits=c.real_vector):
+class RelaxedOneHotCategorical(_Relaxed, probs=c.simplex, logits=c.real_vector, support=c.simplex):
     """`OneHotCategorical` with shares for draws, through which gradients flow; `validate_args` as of `Distribution`.
 
     Args:

@@ -117,6 +117,8 @@ WRONG: dict[str, Row] = {
     "no shares": ("Dirichlet", {"concentration": [1.0, 2.0]}, [[0.5, 0.6]]),
     "fewer than all": ("Multinomial", {"total_count": 4, "probs": [0.2, 0.8]}, [[1.0, 1.0]]),
     "more than all": ("Multinomial", {"total_count": 4, "probs": [0.2, 0.8]}, [[4.0, 1.0]]),
+    "relaxed, no shares": ("RelaxedOneHotCategorical", {"temperature": [0.7], "probs": [0.2, 0.8]}, [0.5, 0.6]),
+    "relaxed, above one": ("RelaxedBernoulli", {"temperature": [0.7], "probs": [0.2]}, [1.5]),
     "right": ("Normal", {"loc": 0.0, "scale": 1.0}, [2.0]),
 }
 
