@@ -57,7 +57,7 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
-from anneal.runtime.uses import Args, CallHistory, Fun, KnownCalls, Options, note_call, passed_calls
+from anneal.runtime.uses import Args, CallHistory, Fun, KnownCalls, Options, note_call, passed_calls, used_unseen
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import (

@@ -22,7 +22,7 @@ from anneal.runtime.numbering import Late, numbering_of
 from anneal.runtime.recording import ARGUMENT, Recording
 from anneal.runtime.repeats import Again, over_memory, shown
 from anneal.runtime.steps import Storages
-from anneal.runtime.uses import TOGETHER, LateCall
+from anneal.runtime.uses import TOGETHER, LateCall, used_unseen
 from anneal.schedule import Plan, Plans
 from anneal.uop import GraphFunction, Known, Nodes, Op, UOp, toposort
 from anneal.uop.sizes import Sizes, bound_sizes
@@ -267,6 +267,7 @@ class Flowing(Capture):
         BUILDING."""
         here.effects += 1
         self._launched = True
+        used_unseen(arguments)
         self.bound.update(bound)
         self._draw()
         state = [r() for r in self._state]

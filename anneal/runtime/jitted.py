@@ -25,6 +25,7 @@ from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten, with_ten
 from anneal.runtime.handle import Handle, Handles, Inside, Ref
 from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
 from anneal.runtime.recording import Draws, GivenCall, Recording, copied, described, difference, recording
+from anneal.runtime.uses import used_unseen
 from anneal.schedule import BUILDING, Plans
 
 P = ParamSpec("P")
@@ -258,6 +259,7 @@ class Jit(Generic[P, R]):
             if guards:
                 record.draws, record.given = Draws(guards.generators), list(map(weakref.ref, run.tensors))
             record.result = result = self._run(*run.args, **run.kwargs)
+            used_unseen(call.tensors)
             record.results = results = _parted(result, run.tensors)
             record.nodes = [(t, t.uop) for t in results]
             # what is returned again and again was there before: it is state

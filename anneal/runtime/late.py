@@ -19,7 +19,7 @@ from anneal.runtime.nodes import buffer_leaf, host_storage, is_computed_late, is
 from anneal.runtime.numbering import (  # isort: skip
     CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_open, mask_of, numbering_of,
 )  # fmt: skip
-from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly
+from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly, used_unseen
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
@@ -136,6 +136,8 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
+        if state["depth"] or state["recordings"]:  # no log has the call
+            used_unseen([t for t in flat((args, options)) if isinstance(t, Handle)])
         return _as_it_stands(function, run, args, options)
     f, kind, named = users_frame(2)
     code = id(f.f_code)

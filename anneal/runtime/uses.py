@@ -108,12 +108,18 @@ def plainly(run: Run, args: Args, options: Options) -> Any:
         here.defers = True
 
 
+def used_unseen(tensors: Handles) -> None:
+    """A call that no log has was made with some tensors: hooks that come to them later come too late."""
+    for t in tensors:
+        if t._wants and not t._leaf:
+            t._used = UNSEEN
+
+
 def note_call(tensors: Handles, nodes: Nodes, made: Handles) -> None:
     """A call that is no op's, of tensors that had these `nodes`, gave the tensors `made`."""
     n = numbering_of()
     if n is None:
-        for t in tensors:
-            t._used = UNSEEN
+        used_unseen(tensors)
     else:
         _note(n, tensors, nodes, made)
 

@@ -19,7 +19,7 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
-from anneal.runtime import Fun, Options, base_of, earlier_nodes, flat, here, mapped, sources_of
+from anneal.runtime import Fun, Options, base_of, earlier_nodes, flat, here, mapped, sources_of, used_unseen
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, arena, toposort, unique
 
@@ -235,6 +235,7 @@ class Trace:
         self.nodes.append(node)
         self._above[node] = None
         self.originals.append(original)
+        used_unseen([original])
         return self._stands(original, node, requires_grad)
 
     def _stands(self, like: Tensor, node: UOp, requires_grad: bool) -> Tensor:

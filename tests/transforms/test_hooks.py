@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,38 @@ def test_a_hook_after_a_use_that_is_not_known_is_an_error() -> None:
     y.mul_(2)
     with pytest.raises(GradientError, match="changed in place"):
         y.sum().backward()
+
+
+def _of_nests(f: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda y: f({"y": [y]})
+
+
+USES: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
+    "jit": lambda: jit(lambda v: v * v),
+    "jit, nested": lambda: _of_nests(jit(lambda d: d["y"][0] * 2)),
+    "compiled module": lambda: an.compile(nn.Linear(2, 2)),
+    "grad": lambda: grad(lambda v: (v**3).sum()),
+    "vmap": lambda: vmap(lambda v: v * v),
+    "vjp": lambda: lambda y: an.vjp(lambda v: v**3, y)[0],
+    "jvp": lambda: lambda y: an.jvp(lambda v: v**3, (y,), (y,))[1],
+    "closure of grad": lambda: lambda y: grad(lambda v: (v * v * y).sum())(Tensor(A)),
+    "closure of vmap": lambda: lambda y: vmap(lambda v: v * y)(Tensor(A)),
+    "scan": lambda: lambda y: an.scan(lambda c, v: (c + v * v, c), Tensor(0.0), y)[0],
+    "closure of cond": lambda: lambda y: an.cond(Tensor(True), lambda: y * y, lambda: y + 1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_hook_after_a_call_that_no_log_has_is_an_error(use: str) -> None:
+    """In every round: the first ones, the one that is captured, replays."""
+    f = USES[use]()
+    for _ in range(6):
+        x = _leaf()
+        y = x * 2
+        z = f(y)
+        with pytest.raises(GradientError, match="before the tensor is used"):
+            y.register_hook(lambda g: g * 10)
+        z.sum().backward()
 
 
 def test_a_derivative_of_python_is_called_once_after_a_loop_of_known_ops() -> None:
