@@ -20,15 +20,7 @@ if TYPE_CHECKING:
         utils as utils,
     )
     from anneal.nn._activations import *
-    from anneal.nn._attention import (
-        GroupedQueryAttention as GroupedQueryAttention,
-        Llama as Llama,
-        LlamaBlock as LlamaBlock,
-        LlamaConfig as LlamaConfig,
-        RotaryEmbedding as RotaryEmbedding,
-        SelfAttention as SelfAttention,
-        SwiGLU as SwiGLU,
-    )
+    from anneal.nn._attention import *
     from anneal.nn._computed import functional_call as functional_call
     from anneal.nn._containers import *
     from anneal.nn._dropouts import *

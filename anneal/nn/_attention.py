@@ -16,7 +16,7 @@ from anneal.tensor import Tensor, functional as F
 from anneal.uop import UOp
 
 
-def attended(qkv: Linear, x: Tensor, heads: int, dropout: float, is_causal: bool) -> Tensor:
+def _attended(qkv: Linear, x: Tensor, heads: int, dropout: float, is_causal: bool) -> Tensor:
     """Attention of every position of x (batch, positions, dim), whose queries, keys and values are `qkv(x)`."""
     b, t, c = x.shape
     both = qkv(x).reshape(b, t, 3, heads, c // heads).permute(2, 0, 3, 1, 4)
@@ -47,7 +47,7 @@ class SelfAttention(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         p = self.dropout if self.training else 0.0
-        return self.proj(attended(self.qkv, x, self.num_heads, p, self.is_causal))
+        return self.proj(_attended(self.qkv, x, self.num_heads, p, self.is_causal))
 
     def extra_repr(self) -> str:
         return f"num_heads={self.num_heads}" + (", is_causal=True" if self.is_causal else "")
@@ -172,7 +172,7 @@ class SwiGLU(Module):
         return self.w2(self.w1(x).silu() * self.w3(x))
 
 
-STD = 0.02  # of weights at first
+_STD = 0.02  # of weights at first
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class LlamaBlock(Module):
         return x + self.feed_forward(self.ffn_norm(x))
 
 
-class LanguageModel(Module):
+class _LanguageModel(Module):
     """A module from tokens to logits."""
 
     def loss(self, index: Tensor, targets: Tensor) -> Tensor:
@@ -244,7 +244,7 @@ class LanguageModel(Module):
         return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), ignore_index=None)
 
 
-class Llama(LanguageModel):
+class Llama(_LanguageModel):
     """Token embeddings, blocks with rotary positions, a norm, and logits over the vocabulary.
 
     Weights start normal with deviation 0.02, those that feed the residual stream divided by sqrt(2 * n_layers). With
@@ -257,19 +257,19 @@ class Llama(LanguageModel):
     @checked
     def __init__(self, config: LlamaConfig) -> None:
         self.config = config
-        table = init.normal((config.vocab_size, config.dim), STD)
+        table = init.normal((config.vocab_size, config.dim), _STD)
         self.tok_embeddings = Embedding(config.vocab_size, config.dim, weight=table)
         self._rotary = RotaryEmbedding(config.dim // config.n_heads, config.max_seq_len, config.rope_theta)
         self.layers = [LlamaBlock(config, self._rotary) for _ in range(config.n_layers)]
         self.norm = RMSNorm(config.dim, config.norm_eps)
-        head = table if config.tie_weights else init.normal((config.vocab_size, config.dim), STD)
+        head = table if config.tie_weights else init.normal((config.vocab_size, config.dim), _STD)
         self.output = Linear(config.dim, config.vocab_size, bias=False, weight=head)
-        residual = STD / math.sqrt(2 * config.n_layers)
+        residual = _STD / math.sqrt(2 * config.n_layers)
         for block in self.layers:
             ends = (block.attention.wo, block.feed_forward.w2)
             for m in block.modules():
                 if isinstance(m, Linear):
-                    m.weight = init.normal(m.weight.shape, residual if m in ends else STD)
+                    m.weight = init.normal(m.weight.shape, residual if m in ends else _STD)
 
     @checked
     def forward(self, index: Tensor) -> Tensor:

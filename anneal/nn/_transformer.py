@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from anneal.errors import ShapeError
 from anneal.nn import init
-from anneal.nn._attention import STD, LanguageModel, Llama, LlamaBlock, SelfAttention, attended
+from anneal.nn._attention import _STD, Llama, LlamaBlock, SelfAttention, _attended, _LanguageModel
 from anneal.nn._dropouts import Dropout
 from anneal.nn._layers import Embedding, LayerNorm, Linear
 from anneal.nn._module import Module
@@ -45,7 +45,7 @@ class GPTConfig:
     tie_weights: bool = True
 
 
-def _linear(n_in: int, n_out: int, bias: bool, std: float = STD) -> Linear:
+def _linear(n_in: int, n_out: int, bias: bool, std: float = _STD) -> Linear:
     return Linear(n_in, n_out, bias, weight=init.normal((n_out, n_in), std))
 
 
@@ -60,7 +60,7 @@ class CausalSelfAttention(Module):
 
     @checked
     def __init__(
-        self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD
+        self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = _STD
     ) -> None:
         if n_embd % n_head:
             raise ShapeError(f"CausalSelfAttention: {n_head} heads do not divide a width of {n_embd}")
@@ -71,7 +71,7 @@ class CausalSelfAttention(Module):
     @checked
     def forward(self, x: Tensor) -> Tensor:
         p = self.dropout if self.training else 0.0
-        out = self.c_proj(attended(self.c_attn, x, self.n_head, p, True))
+        out = self.c_proj(_attended(self.c_attn, x, self.n_head, p, True))
         return F.dropout(out, self.dropout, self.training)
 
 
@@ -83,7 +83,7 @@ class MLP(Module):
     """
 
     @checked
-    def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD) -> None:
+    def __init__(self, n_embd: int, bias: bool = True, dropout: float = 0.0, residual_std: float = _STD) -> None:
         self.dropout = dropout
         self.c_fc = _linear(n_embd, 4 * n_embd, bias)
         self.c_proj = _linear(4 * n_embd, n_embd, bias, residual_std)
@@ -103,7 +103,7 @@ class Block(Module):
 
     @checked
     def __init__(
-        self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = STD
+        self, n_embd: int, n_head: int, bias: bool = True, dropout: float = 0.0, residual_std: float = _STD
     ) -> None:
         self.ln_1 = LayerNorm(n_embd, bias=bias)
         self.attn = CausalSelfAttention(n_embd, n_head, bias, dropout, residual_std)
@@ -116,7 +116,7 @@ class Block(Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class GPT(LanguageModel):
+class GPT(_LanguageModel):
     """Token and position embeddings, blocks, a norm, and logits over the vocabulary.
 
     Weights start normal with deviation 0.02, those that feed the residual stream divided by sqrt(2 * n_layer). With
@@ -142,13 +142,13 @@ class GPT(LanguageModel):
         tie_weights: bool = True,
     ) -> None:
         self.config = GPTConfig(vocab_size, block_size, n_layer, n_head, n_embd, dropout, bias, tie_weights)
-        self.wte = Embedding(vocab_size, n_embd, weight=init.normal((vocab_size, n_embd), STD))
-        self.wpe = Embedding(block_size, n_embd, weight=init.normal((block_size, n_embd), STD))
+        self.wte = Embedding(vocab_size, n_embd, weight=init.normal((vocab_size, n_embd), _STD))
+        self.wpe = Embedding(block_size, n_embd, weight=init.normal((block_size, n_embd), _STD))
         self.drop = Dropout(dropout)
-        residual = STD / math.sqrt(2 * n_layer)
+        residual = _STD / math.sqrt(2 * n_layer)
         self.h = [Block(n_embd, n_head, bias, dropout, residual) for _ in range(n_layer)]
         self.ln_f = LayerNorm(n_embd, bias=bias)
-        head = self.wte.weight if tie_weights else init.normal((vocab_size, n_embd), STD)
+        head = self.wte.weight if tie_weights else init.normal((vocab_size, n_embd), _STD)
         self.lm_head = Linear(n_embd, vocab_size, bias=False, weight=head)
 
     @classmethod
@@ -276,15 +276,15 @@ class ViT(Module):
         mlp_ratio: float = 4.0,
         dropout: float = 0.0,
     ) -> None:
-        self.cls_token: Tensor = init.normal((1, 1, embed_dim), STD)
+        self.cls_token: Tensor = init.normal((1, 1, embed_dim), _STD)
         self.patch_embed = PatchEmbed(img_size, patch_size, in_chans, embed_dim)
-        self.pos_embed: Tensor = init.normal((1, self.patch_embed.num_patches + 1, embed_dim), STD)
+        self.pos_embed: Tensor = init.normal((1, self.patch_embed.num_patches + 1, embed_dim), _STD)
         self.blocks = [ViTBlock(embed_dim, num_heads, mlp_ratio, dropout) for _ in range(depth)]
         self.norm = LayerNorm(embed_dim, eps=1e-6)
         self.head = Linear(embed_dim, num_classes)
         for m in self.modules():
             if isinstance(m, Linear):
-                m.weight = init.normal(m.weight.shape, STD)
+                m.weight = init.normal(m.weight.shape, _STD)
                 m.bias = init.constant((m.out_features,), 0.0)
 
     def features(self, x: Tensor) -> Tensor:

@@ -316,6 +316,14 @@ class NodeCall:
             return [self.tensor(v) for v in value]
         return value if value is None or isinstance(value, Tensor) else self.of.lift(self.node, value)
 
+    def operand(self, value: Any) -> Any:
+        """A value as a tensor; one number that is known becomes part of the kernel, no memory that the kernel reads."""
+        # Values of 64 bits are narrowed on their way to a device that has none.
+        known = isinstance(value, np.ndarray) and value.size == 1 and value.dtype.itemsize < 8
+        if known and kinds.fits_device(value.dtype):
+            return Tensor.full(value.shape, value.item(), dtype=value.dtype.name, device=self.device)
+        return self.tensor(value)
+
     def constant(self, array: Any, inputs: Sequence[Any] | None = None) -> Tensor:
         """An array that depends on shapes, attributes and fixed inputs alone as a Tensor, which is made once.
 
@@ -560,13 +568,16 @@ class NodeCall:
             as_it_is = of.raw
             if on_host is not None and not as_it_is:
                 fit = kinds.fit_device(data)
+                if not fit:
+                    self.broadcasts(*data)
                 if not any(isinstance(v, Tensor) for v in data) and (not fit or kinds.is_small(data, self.of.elements)):
                     return on_host(*given)
                 if not fit:
                     return on_host(*[self.host(v, "no device holds elements of this type") for v in given])
         moved = [not w and (not as_it_is or n in of.tensors) for n, w in zip(of.inputs, wanted)]
         moved += moved[-1:] * (len(given) - len(moved))
-        return function(*[self.tensor(v) if m else v for v, m in zip(given, moved)])
+        place = self.operand if of.numbers else self.tensor
+        return function(*[place(v) if m else v for v, m in zip(given, moved)])
 
 
 class _Running:

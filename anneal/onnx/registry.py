@@ -61,6 +61,7 @@ class Operator:
     by_shape: bool = False  # no value of an input matters, their shapes alone
     pure: bool = True  # equal inputs give equal results
     sizes: bool = False  # raw, and `Sizes` come as they are
+    numbers: bool = False  # arrays of one number come as constants of the kernel
     asks: str = ""  # the one of `values` that comes as it is: the function reads it itself
 
     def wants_value(self, n: int) -> bool:
@@ -96,7 +97,6 @@ def op(
     since: int = 1,
     domain: str | None = None,
     host: Fun | bool = False,
-    raw: bool = False,
     was: tuple[str, ...] = (),
     passes: Fun | None = None,
     **how: Any,
@@ -107,13 +107,12 @@ def op(
     Args:
         domain: if it is not given, the DOMAIN of the folder in which the function stands.
         host: the function for NumPy arrays, where all inputs are arrays; True if it is the same.
-        raw: inputs without a type come as they are.
         was: the names that its last inputs had as attributes before `since`, "" for none: one function serves both.
         passes: the function that it hands its further keywords, `**how`, on to, whose attributes it so has.
 
         how: what else `Operator` says of it: `by_shape`, no value of an input matters to it, their shapes alone;
-            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `asks`, the
-            input whose values decide shapes that it reads itself, where it is a tensor.
+            `pure=False` for what draws random numbers; `sizes`, it is raw, and takes `Sizes` as well; `numbers`, arrays
+            of one number come as constants; `asks`, the input whose values decide shapes that it reads itself.
 
     A keyword whose type is a NamedTuple stands for several attributes: they are its fields.
 
@@ -137,7 +136,7 @@ def op(
             any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,
             next(filter(None, records), None),
-            raw or "sizes" in how or (not host and any(kind in _RAW for kind in inputs.values())),
+            "sizes" in how or (not host and any(kind in _RAW for kind in inputs.values())),
         )
         made = [Operator(n, home, since, function, *facts, **how) for n in called]
         if was:

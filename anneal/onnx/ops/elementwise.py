@@ -52,14 +52,6 @@ def ints(x: Array | Sequence[int]) -> list[Any]:
     return list(np.asarray(objects(x)).reshape(-1).tolist())
 
 
-def operand(x: Value) -> Tensor:
-    """A value as a Tensor; one number that is known becomes part of the kernel, not memory that the kernel reads."""
-    # Values of 64 bits are narrowed on their way to a device that has none.
-    if isinstance(x, np.ndarray) and x.size == 1 and fits_device(x.dtype) and x.dtype.itemsize < 8:
-        return Tensor.full(x.shape, x.item(), dtype=x.dtype.name, device=node.device)
-    return node.tensor(x)  # type: ignore[no-any-return]
-
-
 def plus(x: Tensor, more: MaybeTensor) -> Tensor:
     """x and what an optional input adds to it."""
     return x if more is None else x + more
@@ -209,20 +201,11 @@ def _placed(a: Any, b: Any, broadcast: int | None, axis: int | None) -> Any:
     return b.reshape(*b.shape, *[1] * (a.ndim - first - b.ndim))
 
 
-def _of_two(on_device: Fun, on_host: Fun, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
-    return _computed(on_device, on_host, a, _placed(a, b, broadcast, axis))
+def _of_two(function: Fun, a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
+    return function(a, _placed(a, b, broadcast, axis))
 
 
-def _computed(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
-    """The result of one of two functions: of the host's where all values are, or where one is that no device holds."""
-    held = [x for x in xs if isinstance(x, np.ndarray)]
-    if len(held) == len(xs) or any(not fits_device(x.dtype) for x in held):
-        node.broadcasts(*xs)
-        return on_host(*[node.host(x, "no device holds its type") for x in xs])
-    return on_device(*[operand(x) for x in xs])
-
-
-for _name, _both in (
+for _name, (_on_device, _of_arrays) in (
     _functions(
         "Add=add And=logical_and BitwiseAnd=bitwise_and BitwiseOr=bitwise_or BitwiseXor=bitwise_xor Greater=gt/greater "
         "GreaterOrEqual=ge/greater_equal Less=lt/less LessOrEqual=le/less_equal Mul=mul/multiply Or=logical_or "
@@ -233,7 +216,7 @@ for _name, _both in (
         "Equal": (Tensor.eq, lambda a, b: np.equal(a, b).astype(bool)),
     }
 ).items():
-    op(_name)(partial(_of_two, *_both))
+    op(_name, host=partial(_of_two, _of_arrays), numbers=True)(partial(_of_two, _on_device))
 
 
 @op
@@ -243,10 +226,10 @@ def Pow(a: Value, b: Value, *, broadcast: Any = None, axis: Any = None) -> Any:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         node.broadcasts(a, b)
         return np.asarray(np.power(a, b), a.dtype)
-    x = operand(a)
+    x = node.operand(a)
     if isinstance(b, np.ndarray) and b.size == 1 and b.ndim <= x.ndim and (is_float(x) or not is_float(b)):
         return x.pow(single(b)).cast(x.dtype)
-    return x.pow(operand(b)).cast(x.dtype)
+    return x.pow(node.operand(b)).cast(x.dtype)
 
 
 @op
@@ -264,16 +247,16 @@ def BitShift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
 # -- any number of inputs ---------------------------------------------------------------------------------------------
 
 
-def _of_several(on_device: Fun, on_host: Fun, *xs: Value) -> Any:
+def _of_several(function: Fun, *xs: Value) -> Any:
     """Inputs taken two at a time; they broadcast since version 8."""
-    return _computed(lambda *t: reduce(on_device, t), lambda *a: reduce(on_host, a), *xs)
+    return reduce(function, xs)
 
 
-for _name, _both in _functions("Max=maximum Min=minimum Sum=add").items():
-    op(_name)(partial(_of_several, *_both))
+for _name, (_on_device, _of_arrays) in _functions("Max=maximum Min=minimum Sum=add").items():
+    op(_name, host=partial(_of_several, _of_arrays), numbers=True)(partial(_of_several, _on_device))
 
 
-op("Where", raw=True)(lambda condition, x, y: _computed(Tensor.where, np.where, condition, x, y))
+op("Where", host=np.where, numbers=True)(lambda condition, x, y: condition.where(x, y))
 
 
 def converted(x: Value, dtype: NpDType, saturate: int = 1, round_mode: str = "up") -> Value:
