@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from anneal import schedule
@@ -165,35 +166,18 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
         cotangents = given.get(e.before, set())
         for source, result in zip(e.before.src, e.after):
             if isinstance(result, UOp):
-                for u in _between(result, known, cotangents):
+                for u in toposort((result,), partial(_given, known, cotangents)):
                     made.setdefault(u, rule)
                 given.setdefault(source, set()).add(result)
     return made
 
 
-def _between(result: UOp, known: set[UOp], cotangents: set[UOp]) -> Iterable[UOp]:
-    """The nodes of the backward pass from `result` down to those that are known, or are sums of the cotangents."""
-    seen, left = set(known), [result]
-    while left:
-        u = left.pop()
-        if u in seen or u.provenance[0] != "backward" or _is_sum(u, cotangents):
-            continue
-        seen.add(u)
-        left += u.src
-        yield u
-
-
-def _is_sum(u: UOp, terms: set[UOp]) -> bool:
-    """True if a node is one of the terms, or a sum of them."""
-    left = [u]
-    while left:
-        u = left.pop()
-        if u in terms:
-            continue
-        if u.op is not Op.ADD or not terms:
-            return False
-        left += u.src
-    return True
+def _given(known: set[UOp], cotangents: set[UOp], u: UOp) -> bool:
+    """True for a node that is known, is of no backward pass, or is a cotangent or a sum of some."""
+    if u in known or u.provenance[0] != "backward":
+        return True
+    sums = toposort((u,), cotangents.__contains__, lambda x: x.src if x.op is Op.ADD else ())
+    return all(x.op is Op.ADD for x in sums)
 
 
 # -- the rules that fire while a model is compiled --------------------------------------------------------------------

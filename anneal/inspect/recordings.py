@@ -22,11 +22,11 @@ from anneal.errors import DataError, UserError
 from anneal.frozen import Json, frozen
 from anneal.inspect.kernel_list import c_target, lines_of
 from anneal.inspect.looking import Looked, plain
-from anneal.rewrite import Event, tracing
+from anneal.rewrite import Event, rebuild, tracing
 from anneal.runtime import Launch, Meter, Times, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
-from anneal.uop import Known, Op, UOp, arena, toposort
+from anneal.uop import Known, Op, Src, UOp, arena
 from anneal.version import __version__
 
 FORMAT = 2
@@ -329,22 +329,16 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
     """A graph and the rules that made it, over memory that is never filled: the memory that they read may go."""
     known: Known = {}
 
-    def bare(root: UOp) -> UOp:
-        for u in toposort((root,), until=known.__contains__):
-            if u.op is Op.BUFFER:
-                known[u] = arena().again(u, (), Storage(u.arg.size, u.arg.dtype, u.arg.device))
-            else:
-                src = tuple(known[s] for s in u.src)
-                known[u] = u if src == u.src else arena().again(u, src, u.arg)
-        return known[root]
+    def visit(u: UOp, src: Src) -> UOp:
+        arg = Storage(u.arg.size, u.arg.dtype, u.arg.device) if u.op is Op.BUFFER else u.arg
+        return u if arg is u.arg and src == u.src else arena().again(u, src, arg)
 
-    made = bare(sink)
-    rules = []
-    for e in fired:
-        several = () if isinstance(e.after, UOp) else tuple(None if x is None else bare(x) for x in e.after)
-        after = bare(e.after) if isinstance(e.after, UOp) else several
-        rules.append(replace(e, before=bare(e.before), after=after))
-    return made, rules
+    def bare(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(bare, x))
+        return x if x is None else rebuild(x, visit, known)
+
+    return bare(sink), [replace(e, before=bare(e.before), after=bare(e.after)) for e in fired]
 
 
 def _line(sink: UOp) -> str:

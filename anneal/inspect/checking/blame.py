@@ -18,15 +18,14 @@ from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
 from anneal.frozen import Json, frozen
-from anneal.inspect.checking.bounds import Array, Bounded, beside
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
-from anneal.runtime import Execution
-from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
-from anneal.uop.sizes import Sizes, evaluator, mapped, symbolic_arg, unbound
+from anneal.runtime import Execution, sized
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Op, Src, UOp, arena, by_name, const, toposort
 
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
@@ -34,25 +33,19 @@ _SIDES = 1 << 16  # elements of one side of a rule
 _NUMBERS = {*ALU, *MOVEMENT, Op.CONST, Op.IOTA}
 
 
-def again(
-    device: AnyDevice, program: Any, call: schedule.Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
-    values: Sizes,
-) -> list[Array]:  # fmt: skip
-    """The values that a program stores, run on memory of its own with these contents."""
-    with ExitStack() as stack:
-        buffers = []
-        for (size, dtype), content in zip(sizes, before, strict=True):
-            buffers.append(device.alloc(size, dtype))
-            stack.callback(device.free, buffers[-1])
-            device.upload(buffers[-1], content)
-        device.prepare([(program, buffers)], values).run()
-        return device.download_all([(b, *kind) for b, kind in zip(buffers, sizes[: call.outputs])])
-
-
-def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any], bool | None]) -> str:
-    """The part at fault for a kernel that does not do what its graph says. `run` says if a program is right, or None if
-    its bits differ from run to run.
+def kernel_blame(r: CheckRun) -> str:
+    """The part at fault for a kernel that does not do what its graph says, found by running it again, as it is and
+    compiled otherwise.
     """
+    device, program, sink = r.device, r.execution.programs[r.n], r.call.kernel.sink
+
+    def run(program: Any) -> bool | None:
+        """True if the program is right; None if its bits differ from run to run."""
+        first, second = [r.trial.run(device, program) for _ in range(2)]
+        if any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
+            return None
+        return all(compared.ok for compared in r.trial.compared(first))
+
     once = run(program)
     if once is None:
         return (
@@ -139,7 +132,7 @@ def suspects(r: CheckRun) -> list[Suspect]:
             forget()
             with tracing() as events:
                 graph = schedule.kernel_graph(piece)
-            memory = KernelValues(graph, r.before, r.execution.values)
+            memory = KernelValues(graph, r.trial.before, r.trial.values)
             _look_at(events, found, "range-propagation", partial(_kernel_sides, memory), {})
     return list(found.values())
 
@@ -284,16 +277,40 @@ class CheckLimits:
 Expected = list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
 
 
-@dataclass(slots=True)
-class Finding:
-    """A difference, with everything to show it again: the call, its program and the values that it read."""
+@frozen
+class Trial:
+    """A call with the values that it reads, and what it has to write."""
 
-    difference: Difference
     call: schedule.Call
-    program: Any
     before: list[Array]
     expected: Expected
     values: dict[str, int]
+
+    def run(self, device: AnyDevice, program: Any) -> list[Array]:
+        """The values that a program of the call stores, run on memory of its own."""
+        with ExitStack() as stack:
+            memory = []
+            for content in self.before:
+                kind = content.size, by_name(content.dtype.name)
+                memory.append((device.alloc(*kind), *kind))
+                stack.callback(device.free, memory[-1][0])
+                device.upload(memory[-1][0], content)
+            device.prepare([(program, [buffer for buffer, *_ in memory])], self.values).run()
+            return device.download_all(memory[: self.call.outputs])
+
+    def compared(self, got: Sequence[Array]) -> list[Compared]:
+        """What was stored beside what is expected."""
+        pairs = zip(got, self.expected)
+        return [beside(content[index], Bounded(value, error)) for content, (index, value, error) in pairs]
+
+
+@frozen
+class Finding:
+    """A difference, with everything to show it again."""
+
+    difference: Difference
+    trial: Trial
+    program: Any
 
 
 @dataclass(slots=True)
@@ -324,7 +341,7 @@ class CheckRun:
     found: list[Finding]
     held: dict[int, HeldValue] = field(default_factory=dict)
     n: int = 0
-    before: list[Array] = field(default_factory=list)
+    trial: Trial = field(init=False)
     after: list[Array] = field(default_factory=list)
     lives: list[Array | None] = field(default_factory=list)
     failed: list[Difference] = field(default_factory=list)
@@ -389,20 +406,5 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
 
 def _with_numbers(nodes: list[UOp]) -> Src:
     """The nodes with the values of bound variables in their place."""
-    if not SYMBOLIC.seen:
-        return tuple(nodes)
-    new: Known = {}
-
-    def number(u: UOp) -> int:
-        values: dict[str, int] = {}
-        return evaluator((unbound(u, values),))(values)[0]
-
     with arena().untracked():
-        for u in nodes:
-            src = tuple(new[s] for s in u.src)
-            arg = mapped(u.arg, number) if symbolic_arg(u.arg) else u.arg
-            if u.op is Op.BIND:
-                new[u] = const(u.dtype, u.arg[3])
-            else:
-                new[u] = u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
-    return tuple(new[u] for u in nodes)
+        return sized(nodes, lambda u: const(u.dtype, u.arg[3]), {}) if SYMBOLIC.seen else tuple(nodes)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import AnyDevice
 
 from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, Expected, Finding, HeldValue, StoredValue, again, kernel_blame, program_of, suspects,
+    CheckLimits, CheckRun, Finding, HeldValue, StoredValue, Trial, kernel_blame, program_of, suspects,
 )  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
@@ -61,11 +61,11 @@ def check_launch(
 def _check_call(r: CheckRun) -> None:
     call, program = r.call, r.execution.programs[r.n]
     pieces = r.pieces(call.args)
-    r.before = r.device.download_all(pieces)
+    r.trial = Trial(call, r.device.download_all(pieces), [], dict(r.execution.values))
     r.failed, r.note = list(_changed(r)), []
     r.device.prepare([(program, [r.execution.buffers[v] for v in call.args])], r.execution.values).run()
     r.after = r.device.download_all(pieces[: call.outputs])
-    own, expected = _beside_kernel(r)
+    own = _beside_kernel(r)
     tensor = _beside_tensors(r, own)
     r.report.kernels.append(
         CheckedKernel(
@@ -85,7 +85,7 @@ def _check_call(r: CheckRun) -> None:
     )
     if r.failed:
         r.report.differences += r.failed
-        r.found.append(Finding(r.failed[0], call, program, r.before, expected, dict(r.execution.values)))
+        r.found.append(Finding(r.failed[0], r.trial, program))
     look(r)
 
 
@@ -93,16 +93,16 @@ def _changed(r: CheckRun) -> Iterator[Difference]:
     """The first value that is not any more what was written: its memory was given to another too early."""
     call = r.call
     for slot, mine in enumerate(call.args[: call.outputs]):
-        size = r.before[slot].size
+        size = r.trial.before[slot].size
         for v in call.args if size else ():
             if v != mine and r.execution.buffers[v] is r.execution.buffers[mine]:
                 blame = f"it writes v{mine} into the memory of v{v}: the memory plan is at fault"
-                wrong = _Wrong(0, f"in the memory of v{v}", "memory of its own", 0.0, size, size)
-                yield _difference(r, mine, "memory", blame, wrong)
+                got, expected = [f"in the memory of v{v}"], Bounded(np.array(["memory of its own"]))
+                yield _difference(r, mine, "memory", blame, got, expected, Compared(size, 0, size, 0.0, 0))
                 return
-    for v, before in zip(call.args, r.before, strict=True):
+    for v, before in zip(call.args, r.trial.before, strict=True):
         held = r.held.get(v)
-        if held is None or _bits(held.content) == _bits(before):
+        if held is None or held.content.tobytes() == before.tobytes():
             continue
         changed = (_bytes(held.content) != _bytes(before)).any(axis=1)
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
@@ -110,7 +110,7 @@ def _changed(r: CheckRun) -> Iterator[Difference]:
             f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
             "beyond its own memory"
         )
-        yield _difference(r, v, "memory", blame, _first_of(changed, before, held.content))
+        yield _difference(r, v, "memory", blame, before, Bounded(held.content), _first_of(changed))
         return
 
 
@@ -119,22 +119,17 @@ def _bytes(a: Array) -> Array:
     return np.ascontiguousarray(a).view(np.uint8).reshape(a.size, -1)
 
 
-def _bits(a: Array) -> bytes:
-    return np.ascontiguousarray(a).tobytes()
-
-
 # -- beside the kernel's own graph -----------------------------------------------------------------------------------
 
 
-def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
-    """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
+def _beside_kernel(r: CheckRun) -> list[Compared]:
+    """The comparison of each output with its kernel graph. Notes the expected values with their places, and which
     elements are read (None: all).
     """
-    kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
+    kernel = KernelValues(r.call.kernel.sink, r.trial.before, r.trial.values)
     results = []
-    expected = []
     r.lives = []
-    for slot, (v, before, after) in enumerate(zip(r.call.args, r.before, r.after)):
+    for slot, (v, before, after) in enumerate(zip(r.call.args, r.trial.before, r.after)):
         stores = kernel.stores(slot)
         found = [x for store in stores for x in kernel.stored(store, r.limits.kernel, r.n)]
         whole = all(complete for _, complete in found)
@@ -150,7 +145,7 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
             r.note.append(f"v{v}: stores that write the same elements were left out")
         compared = beside(got, Bounded(value, error), read & once)
         results.append(compared)
-        expected.append((index[read], value[read], error[read]))
+        r.trial.expected.append((index[read], value[read], error[read]))
         live = None if alive.all() else np.zeros(after.size, bool)
         if live is not None:
             for all_, here in [(index, read)] if whole else [x for store in stores for x in kernel.lives(store)]:
@@ -159,32 +154,15 @@ def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
             r.note.append(f"{compared.judged:,} of {after.size:,} elements of v{v} were drawn")
         r.lives.append(live)
         if not compared.ok:
-            at = compared.at
-            wrong = _Wrong(int(index[at]), got[at], value[at], error[at], compared.differ, compared.judged)
-            r.failed.append(_difference(r, v, "kernel graph", _blame_kernel(r, expected), wrong))
-        if whole and found and not r.execution.values and before.size:
+            blame = kernel_blame(r)
+            r.failed.append(_difference(r, v, "kernel graph", blame, got, Bounded(value, error), compared, index))
+        if whole and found and not r.trial.values and before.size:
             stray = (_bytes(before) != _bytes(after)).any(axis=1)
             stray[index[inside]] = False
             if stray.any():
-                blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, expected)}"
-                r.failed.append(_difference(r, v, "other elements", blame, _first_of(stray, after, before)))
-    return results, expected
-
-
-def _blame_kernel(r: CheckRun, expected: Expected) -> str:
-    """The part at fault, found by running the kernel again, as it is and compiled otherwise."""
-    call = r.call
-    sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
-
-    def right(program: Any) -> bool | None:
-        runs = [again(r.device, program, call, sizes, r.before, r.execution.values) for _ in range(2)]
-        if any(_bits(a) != _bits(b) for a, b in zip(*runs, strict=True)):
-            return None
-        return all(
-            beside(got[index], Bounded(value, error)).ok for got, (index, value, error) in zip(runs[0], expected)
-        )
-
-    return kernel_blame(r.device, r.execution.programs[r.n], call.kernel.sink, right)
+                blame = f"the kernel wrote where none of its stores does: {kernel_blame(r)}"
+                r.failed.append(_difference(r, v, "other elements", blame, after, Bounded(before), _first_of(stray)))
+    return results
 
 
 # -- beside the graph as it was written ------------------------------------------------------------------------------
@@ -214,15 +192,12 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
             compared = beside(got[mine], expected, None if live is None else live[mine])
             results.append(compared)
             if not compared.ok and kernels.ok:
-                at = compared.at
                 blame = (
                     "the kernel does what its own graph says: a rule or a pass between the graph as written and the "
                     "kernel is wrong"
                 )
-                place = at if points is None else int(points[at])
-                want, bound = expected.value.ravel()[at], expected.whole().ravel()[at]
-                wrong = _Wrong(place, got[mine][at], want, bound, compared.differ, compared.judged)
-                r.failed.append(_difference(r, w.value, "tensor graph", blame, wrong, node, suspects(r)))
+                named = "tensor graph", blame, got[mine], expected, compared, points, node, suspects(r)
+                r.failed.append(_difference(r, w.value, *named))
         anchor = exactly(got)
         if live is not None:
             anchor = _without_dead(anchor, live, expected if points is None else None)
@@ -267,21 +242,9 @@ def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bou
     )
 
 
-class _Wrong(NamedTuple):
-    """The worst element that differs, and how many of those that were compared do."""
-
-    element: int
-    got: Any
-    expected: Any
-    bound: float
-    differ: int
-    compared: int
-
-
-def _first_of(differ: Array, got: Array, expected: Array) -> _Wrong:
-    """The first element that differs, of memory that is to be equal bit for bit."""
-    at = int(np.argmax(differ))
-    return _Wrong(at, got[at], expected[at], 0.0, int(differ.sum()), differ.size)
+def _first_of(differ: Array) -> Compared:
+    """The comparison of memory that is to be equal bit for bit, by the elements that differ: the first one counts."""
+    return Compared(differ.size, 0, int(differ.sum()), math.inf, int(np.argmax(differ)))
 
 
 def _difference(
@@ -289,15 +252,21 @@ def _difference(
     v: int,
     against: str,
     blame: str,
-    wrong: _Wrong,
+    got: Any,
+    expected: Bounded,
+    compared: Compared,
+    places: Array | None = None,
     node: UOp | None = None,
     suspects: Sequence[Suspect] = (),
 ) -> Difference:
+    """The element of `got` that is worst; `places` has the numbers of the elements, where they are not all in order."""
     if node is None:
         node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
     dtype = r.dtype(v)
     shape = node.shape if node is not None else (r.plan.values[v].size,)
-    at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
+    worst = compared.at
+    element, mine, want = worst if places is None else int(places[worst]), got[worst], expected.value.ravel()[worst]
+    at = tuple(int(i) for i in np.unravel_index(element, shape)) if element < math.prod(shape) else ()
     return Difference(
         **r.facts,
         opts=r.execution.programs[r.n].opts,
@@ -308,14 +277,14 @@ def _difference(
         op=node.op.name if node is not None else "STORE",
         dtype=dtype.name,
         shape=shape,
-        element=wrong.element,
+        element=element,
         at=at,
-        got=shown(wrong.got),
-        expected=shown(wrong.expected),
-        bound=float(wrong.bound),
-        ulps=0.0 if isinstance(wrong.got, str) else ulps(float(wrong.got), float(wrong.expected), dtype),
-        count=wrong.differ,
-        compared=wrong.compared,
+        got=shown(mine),
+        expected=shown(want),
+        bound=float(expected.whole().ravel()[worst]),
+        ulps=0.0 if isinstance(mine, str) else ulps(float(mine), float(want), dtype),
+        count=compared.differ,
+        compared=compared.judged,
         lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, against)])),
         modules=modules_of(r.origins),
         suspects=tuple(suspects),
@@ -361,5 +330,5 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
                 f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
                 "other where they must, or one of them has a race"
             )
-            r.report.differences.append(_difference(r, v, "one batch", blame, _first_of(differ, b, a)))
+            r.report.differences.append(_difference(r, v, "one batch", blame, b, Bounded(a), _first_of(differ)))
             return

@@ -15,14 +15,14 @@ from anneal.backend import get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import Texts, frozen
-from anneal.inspect.checking.blame import CheckRun, Finding, again
-from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, shown, ulps, unheard
+from anneal.inspect.checking.blame import CheckRun, Finding, Trial
+from anneal.inspect.checking.bounds import Array, Bounded, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import lines_of
 from anneal.schedule import Call, Kernel
-from anneal.uop import ALU, DType, Ints, Op, UOp, by_name, decode_graph, encode_graph, toposort
+from anneal.uop import ALU, Ints, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
@@ -36,7 +36,7 @@ def look(r: CheckRun) -> None:
     found = r.report.not_finite
     if found is not None and found.kind == "nan" and found.result:
         return
-    given = set().union(*[_kinds(a) for a in r.before[r.call.outputs :]])
+    given = set().union(*[_kinds(a) for a in r.trial.before[r.call.outputs :]])
     for slot, (v, content, live) in enumerate(zip(r.call.args, r.after, r.lives)):
         kinds = _kinds(content if live is None else content[live])
         result = v in r.plan.outputs
@@ -180,7 +180,7 @@ def _largest(found: dict[tuple[int, int], float]) -> Texts:
 
 def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
     """The elements that the kernel reads for an element that it stores, the largest first."""
-    kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
+    kernel = KernelValues(r.call.kernel.sink, r.trial.before, r.trial.values)
     for store in kernel.stores(slot):
         point = kernel.point_of(store, element)
         if point is None:
@@ -237,18 +237,18 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
         finding: the difference.
         file: the path of the file that is written.
     """
-    kernel = getattr(finding.program, "kernel", None)
-    arrays = {f"memory{n}": np.ascontiguousarray(a).view(np.uint8) for n, a in enumerate(finding.before)}
-    for n, (index, value, error) in enumerate(finding.expected):
+    kernel, trial = getattr(finding.program, "kernel", None), finding.trial
+    arrays = {f"memory{n}": np.ascontiguousarray(a).view(np.uint8) for n, a in enumerate(trial.before)}
+    for n, (index, value, error) in enumerate(trial.expected):
         arrays[f"index{n}"], arrays[f"value{n}"], arrays[f"error{n}"] = index, value, np.ascontiguousarray(error)
     d = finding.difference
     said = {
         "format": _FORMAT,
-        "name": finding.call.kernel.name,
-        "outputs": finding.call.outputs,
-        "dtypes": [content.dtype.name for content in finding.before],
-        "values": finding.values,
-        "graph": encode_graph(finding.call.kernel.sink),
+        "name": trial.call.kernel.name,
+        "outputs": trial.call.outputs,
+        "dtypes": [content.dtype.name for content in trial.before],
+        "values": trial.values,
+        "graph": encode_graph(trial.call.kernel.sink),
         "kernel": None if kernel is None else encode_kernel(kernel),
         "wgsl": None if kernel is None else kernel.source,
         "found": str(d),
@@ -283,14 +283,19 @@ def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
         raise DataError(f"{source}: is no file of `anneal check --repro`: {e}") from None
     device = get_device(device_name)
     call = Call(Kernel(sink, str(said["name"])), tuple(range(len(before))), int(said["outputs"]), "forward")
-    sizes = [(content.size, by_name(name)) for content, name in zip(before, said["dtypes"], strict=True)]
+    trial = Trial(call, before, expected, values)
 
     def run(program: Any) -> str:
-        got = again(device, program, call, sizes, before, values)
-        for n, (content, (index, value, error)) in enumerate(zip(got, expected, strict=True)):
-            compared = beside(content[index], Bounded(value, error))
+        got = trial.run(device, program)
+        for n, compared in enumerate(trial.compared(got)):
             if not compared.ok:
-                return _wrong(n, index, value, error, content, compared, sizes[n][1])
+                index, value, error = (a[compared.at] for a in expected[n])
+                mine, dtype = got[n][index], by_name(said["dtypes"][n])
+                return (
+                    f"wrong: output {n}, element {int(index)} is {shown(mine)}, not {shown(value)} (within "
+                    f"{float(error):.3g}; {ulps(float(mine), float(value), dtype):.3g} ULP away); {compared.differ} of "
+                    f"{compared.judged} elements differ"
+                )
         return "right"
 
     def made() -> str:
@@ -312,16 +317,6 @@ def _tried(run: Any) -> str:
         return str(run())
     except AnnealError as e:
         return f"not run: {str(e).splitlines()[0]}"
-
-
-def _wrong(n: int, index: Array, value: Array, error: Array, got: Array, compared: Compared, dtype: DType) -> str:
-    at = compared.at
-    mine = got[index[at]]
-    return (
-        f"wrong: output {n}, element {int(index[at])} is {shown(mine)}, not {shown(value[at])} (within "
-        f"{float(error[at]):.3g}; {ulps(float(mine), float(value[at]), dtype):.3g} ULP away); {compared.differ} of "
-        f"{compared.judged} elements differ"
-    )
 
 
 def _read(raw: bytes) -> tuple[Mapping[str, Any], dict[str, Array]]:

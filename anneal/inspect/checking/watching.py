@@ -22,7 +22,7 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
 from anneal.inspect.kernel_list import lines_of
 from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
-from anneal.runtime import Handle, Launch, here, realize, watched
+from anneal.runtime import Handle, Launch, here, realize, storage_of, watched
 from anneal.tensor import Tensor, tree_leaves, vjp
 from anneal.uop import Nodes, Op, UOp, toposort
 
@@ -192,7 +192,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     order = toposort((loss.uop,))
     live = [t for t in here.context.tensors.live_leaves() if isinstance(t, Tensor)]
     known = set(order)
-    lazy = {t.uop: t for t in live if _storage(t) is None and t.uop in known}
+    lazy = {t.uop: t for t in live if storage_of(t.uop) is None and t.uop in known}
     for u in order:  # a leaf that a function made for itself, and let go of
         if u.op is Op.CONTIGUOUS and u.tag is not None and u not in lazy:
             lazy[u] = t = Tensor._from_uop(u, loss.device)
@@ -204,7 +204,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
         loss = loss._new(substitute(loss.uop, {u: t.uop for u, t in lazy.items()}))
         order = toposort((loss.uop,))
     below = {u.arg for u in order if u.op is Op.BUFFER}
-    leaves = [t for t in live if _storage(t) in below]
+    leaves = [t for t in live if storage_of(t.uop) in below]
     if not leaves:
         raise UserError("check: no tensor below the result requires a gradient, so there is none to check")
     before = [t._grad for t in leaves]
@@ -237,13 +237,6 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
 def _value(u: UOp, held: Mapping[Any, Array]) -> Array:
     """The value of a node in float64 without bounds, over leaves with these contents."""
     return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, float)
-
-
-def _storage(t: Any) -> Any:
-    u = t.uop
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u.arg if u.op is Op.BUFFER else None
 
 
 def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
@@ -283,7 +276,7 @@ def _checked(
 def _one(
     root: UOp, t: Tensor, gradient: Array, held: Mapping[Any, Array], rng: np.random.Generator, name: str
 ) -> GradientCheck:
-    storage = _storage(t)
+    storage = storage_of(t.uop)
     content = held[storage]
     signs = rng.choice([-1.0, 1.0], content.size)
 
@@ -352,15 +345,15 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
     content = {**held, **_contents([u, *[t.uop for t in (*stand_ins, cotangent)]])}
     point = [_value(s, held) for s in sources]
     for t, x in zip(stand_ins, point, strict=True):
-        content[_storage(t)] = x.ravel()
+        content[storage_of(t.uop)] = x.ravel()
     weights = rng.normal(size=u.size)
-    content[_storage(cotangent)] = weights
+    content[storage_of(cotangent.uop)] = weights
     ways = [rng.normal(size=x.size) for x in point]
 
     def moved(by: float) -> float:
         there = dict(content)
         for t, x, d in zip(stand_ins, point, ways, strict=True):
-            there[_storage(t)] = x.ravel() + by * d
+            there[storage_of(t.uop)] = x.ravel() + by * d
         return float((_value(result.uop, there).ravel() * weights).sum())
 
     parts = [float((_value(g.uop, content).ravel() * d).sum()) for g, d in zip(pulled, ways, strict=True)]
