@@ -247,21 +247,15 @@ def _kernel_sides(memory: KernelValues, e: Event) -> tuple[Bounded, Bounded] | N
 
 
 @frozen
-class StoredValue:
-    """A value that a call stores: the places of the nodes that it is, the call's first; none for a partial one."""
-
-    value: int
-    places: Ints
-
-
-@frozen
 class CheckedProgram:
-    """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
+    """A plan beside its graph: `nodes` by place, without symbolic sizes, and for each value that a call writes the
+    places of the nodes that it is, the call's first; none for a partial one.
+    """
 
     plan: schedule.Plan
     nodes: Src
     origins: tuple[schedule.Origin, ...]
-    written: tuple[tuple[StoredValue, ...], ...]
+    written: list[dict[int, Ints]]
 
 
 @frozen
@@ -365,6 +359,11 @@ class CheckRun:
     def plan(self) -> schedule.Plan:
         return self.program.plan
 
+    def node(self, v: int) -> UOp | None:
+        """The node whose value the call writes as `v`; None for a partial value."""
+        places = self.program.written[self.n].get(v)
+        return self.program.nodes[places[0]] if places else None
+
     def dtype(self, v: int) -> DType:
         return self.plan.values[v].dtype
 
@@ -395,13 +394,13 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
     for call in plan.calls:
         several = waiting[call.places]
         roots = several.pop(0) if len(several) > 1 else several[0]
-        found = []
+        found = {}
         for v, root, at in zip(call.args[: call.outputs], roots, call.places):
             kind = root.dtype, root.size
             same = [n for n in ends.get(base(root), ()) if (order[n].dtype, order[n].size) == kind]
-            found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n)))))
-        written.append(tuple(found))
-    return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
+            found[v] = tuple(sorted(same, key=lambda n: (n != at, -n)))
+        written.append(found)
+    return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), written)
 
 
 def _with_numbers(nodes: list[UOp]) -> Src:

@@ -276,15 +276,23 @@ class KernelValues:
         digits = np.unravel_index(chosen, tuple(extents)) if loops else ()
         return _Frame({r: d.astype(np.int32).reshape(-1, *ones) for r, d in zip(loops, digits, strict=True)}, {})
 
-    def stored(self, store: UOp, budget: int, seed: int = 0) -> Iterator[tuple[StoredPoints, bool]]:
-        """The values that `store` writes, in pieces, and True if they are all of it. Points are drawn if all are more
-        work than `budget` elements.
+    def written(self, slot: int, budget: int, seed: int = 0) -> tuple[Array, Bounded, Array, bool]:
+        """The places in output `slot` that are written, the values there, a mask of those that are read, and True if
+        that is all of it. Points are drawn if all are more work than `budget` elements.
         """
-        loops, extents, work = self.points(store)
-        total = math.prod(extents)
-        drawn = chosen(total, max(64, budget // work), seed)
-        for piece in self._pieces(drawn, work):
-            yield self.at(store, loops, extents, piece), drawn.size == total
+        whole = True
+        nothing = np.zeros(0)
+        found = [(nothing.astype(int), nothing, nothing, nothing.astype(bool))]
+        for store in self.stores(slot):
+            loops, extents, work = self.points(store)
+            total = math.prod(extents)
+            drawn = chosen(total, max(64, budget // work), seed)
+            whole = whole and drawn.size == total
+            pieces = [self.at(store, loops, extents, piece) for piece in self._pieces(drawn, work)]
+            found += [(p.places, p.value.value, p.value.whole(), p.live) for p in pieces]
+        index, value, error, live = map(np.concatenate, zip(*(found[1:] or found)))
+        inside = (index >= 0) & (index < self.memory[slot].size)
+        return index[inside], Bounded(value[inside], error[inside]), live[inside], whole
 
     def at(self, store: UOp, loops: Nodes, extents: Sequence[int], chosen: Array) -> StoredPoints:
         """The values that `store` writes at points of its loops, by number."""
@@ -477,15 +485,11 @@ def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes
     kernel = KernelValues(sink, memory, values)
     found = []
     for slot in range(outputs):
-        errors, whole = np.zeros(memory[slot].size), True
+        index, value, live, whole = kernel.written(slot, _DRAWN)
+        errors = np.zeros(memory[slot].size)
         drawn, read = np.zeros((2, errors.size), bool)
-        for store in kernel.stores(slot):
-            for piece, complete in kernel.stored(store, _DRAWN):
-                inside = (piece.places >= 0) & (piece.places < errors.size)
-                places, error = piece.places[inside], piece.value.whole()[inside]
-                errors[places] = np.where(np.isfinite(error), error, 0.0)
-                drawn[places], read[places] = True, piece.live[inside]
-                whole = whole and complete
+        errors[index] = np.where(np.isfinite(value.error), value.error, 0.0)
+        drawn[index], read[index] = True, live
         if not whole and drawn.any():
             errors[~drawn] = errors.max()
         found.append((errors, None if (drawn == read).all() else np.flatnonzero(read)))

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.backend import AnyDevice
 
 from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, Finding, HeldValue, StoredValue, Trial, kernel_blame, program_of, suspects,
+    CheckLimits, CheckRun, Finding, HeldValue, Trial, kernel_blame, program_of, suspects,
 )  # fmt: skip
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
@@ -130,35 +130,28 @@ def _beside_kernel(r: CheckRun) -> list[Compared]:
     results = []
     r.lives = []
     for slot, (v, before, after) in enumerate(zip(r.call.args, r.trial.before, r.after)):
-        stores = kernel.stores(slot)
-        found = [x for store in stores for x in kernel.stored(store, r.limits.kernel, r.n)]
-        whole = all(complete for _, complete in found)
-        columns = [(p.places, p.value.value, p.value.whole(), p.live) for p, _ in found]
-        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, bool)
-        index, value, error, alive = map(np.concatenate, zip(*(columns or [nothing])))
-        inside = (index >= 0) & (index < after.size)
-        read, places = alive & inside, np.where(inside, index, 0)
-        got = after[places]
+        index, value, read, whole = kernel.written(slot, r.limits.kernel, r.n)
+        got = after[index]
         # where several points write, the last write wins, in no fixed order
-        once = ~inside | (np.bincount(index[inside], minlength=1)[places] == 1)
+        once = np.bincount(index, minlength=1)[index] == 1
         if not once.all():
             r.note.append(f"v{v}: stores that write the same elements were left out")
-        compared = beside(got, Bounded(value, error), read & once)
+        compared = beside(got, value, read & once)
         results.append(compared)
-        r.trial.expected.append((index[read], value[read], error[read]))
-        live = None if alive.all() else np.zeros(after.size, bool)
+        r.trial.expected.append((index[read], value.value[read], value.error[read]))
+        live = None if read.all() else np.zeros(after.size, bool)
         if live is not None:
-            for all_, here in [(index, read)] if whole else [x for store in stores for x in kernel.lives(store)]:
+            for all_, here in [(index, read)] if whole else [x for s in kernel.stores(slot) for x in kernel.lives(s)]:
                 live[all_[here]] = True
         if not whole:
             r.note.append(f"{compared.judged:,} of {after.size:,} elements of v{v} were drawn")
         r.lives.append(live)
         if not compared.ok:
             blame = kernel_blame(r)
-            r.failed.append(_difference(r, v, "kernel graph", blame, got, Bounded(value, error), compared, index))
-        if whole and found and not r.trial.values and before.size:
+            r.failed.append(_difference(r, v, "kernel graph", blame, got, value, compared, index))
+        if whole and not r.trial.values and before.size:
             stray = (_bytes(before) != _bytes(after)).any(axis=1)
-            stray[index[inside]] = False
+            stray[index] = False
             if stray.any():
                 blame = f"the kernel wrote where none of its stores does: {kernel_blame(r)}"
                 r.failed.append(_difference(r, v, "other elements", blame, after, Bounded(before), _first_of(stray)))
@@ -176,17 +169,17 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
             r.tensors.known.update((base(r.program.nodes[at]), held.bounded) for at in held.places)
     results = []
     made = {}
-    for w, content, live, kernels in zip(r.program.written[r.n], r.after, r.lives, own):
-        if not w.places:
-            made[w.value] = HeldValue(content, sources=sources, writer=r.n)
-            r.note.append(f"v{w.value} is only a part of a value of the graph as written")
+    for v, content, live, kernels in zip(r.call.args, r.after, r.lives, own):
+        node = r.node(v)
+        if node is None:
+            made[v] = HeldValue(content, sources=sources, writer=r.n)
+            r.note.append(f"v{v} is only a part of a value of the graph as written")
             continue
-        node = r.program.nodes[w.places[0]]
         got = content
         if content.size != node.size:
             got, live = seen(content, node.shape), None
         got = got.ravel()
-        points, expected = _expected(r, w, node)
+        points, expected = _expected(r, v, node)
         if expected is not None:
             mine = slice(None) if points is None else points
             compared = beside(got[mine], expected, None if live is None else live[mine])
@@ -196,12 +189,12 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
                     "the kernel does what its own graph says: a rule or a pass between the graph as written and the "
                     "kernel is wrong"
                 )
-                named = "tensor graph", blame, got[mine], expected, compared, points, node, suspects(r)
-                r.failed.append(_difference(r, w.value, *named))
+                told_of = got[mine], expected, compared, points, suspects(r)
+                r.failed.append(_difference(r, v, "tensor graph", blame, *told_of))
         anchor = exactly(got)
         if live is not None:
             anchor = _without_dead(anchor, live, expected if points is None else None)
-        made[w.value] = HeldValue(content, anchor, w.places, frozenset((w.value,)), r.n)
+        made[v] = HeldValue(content, anchor, r.program.written[r.n][v], frozenset((v,)), r.n)
     r.held |= made
     # let go of the bounds of values that no later call needs
     later = {*r.plan.outputs, *[v for call in r.plan.calls[r.n + 1 :] for v in call.args]}
@@ -210,7 +203,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
     return results
 
 
-def _expected(r: CheckRun, w: StoredValue, node: UOp) -> tuple[Array | None, Bounded | None]:
+def _expected(r: CheckRun, v: int, node: UOp) -> tuple[Array | None, Bounded | None]:
     """The values by the graph as written: of all elements (no points); else of drawn ones, with their numbers; or
     (None, None), if even those take too much.
     """
@@ -223,10 +216,10 @@ def _expected(r: CheckRun, w: StoredValue, node: UOp) -> tuple[Array | None, Bou
         points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), r.n)
         pieces = [value for _, value in some.at(node, points)]
     except TooLarge as e:
-        r.note.append(f"v{w.value} was not compared with the graph as written: that takes {e}")
+        r.note.append(f"v{v} was not compared with the graph as written: that takes {e}")
         return None, None
     r.note.append(
-        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be compared with the graph as written"
+        f"{points.size:,} of {node.size:,} elements of v{v} were drawn to be compared with the graph as written"
     )
     value = np.concatenate([p.value for p in pieces])
     return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
@@ -256,13 +249,10 @@ def _difference(
     expected: Bounded,
     compared: Compared,
     places: Array | None = None,
-    node: UOp | None = None,
     suspects: Sequence[Suspect] = (),
 ) -> Difference:
     """The element of `got` that is worst; `places` has the numbers of the elements, where they are not all in order."""
-    if node is None:
-        node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
-    dtype = r.dtype(v)
+    node, dtype = r.node(v), r.dtype(v)
     shape = node.shape if node is not None else (r.plan.values[v].size,)
     worst = compared.at
     element, mine, want = worst if places is None else int(places[worst]), got[worst], expected.value.ravel()[worst]

@@ -6,6 +6,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import IO, Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from anneal.backend import get_device, numpy_dtype
 from anneal.codegen import decode_kernel, encode_kernel
 from anneal.errors import AnnealError, DataError
-from anneal.frozen import Texts, frozen
+from anneal.frozen import Json, Texts, frozen
 from anneal.inspect.checking.blame import CheckRun, Finding, Trial
 from anneal.inspect.checking.bounds import Array, Bounded, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues
@@ -22,7 +23,7 @@ from anneal.inspect.checking.records import NotFinite
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import lines_of
 from anneal.schedule import Call, Kernel
-from anneal.uop import ALU, Ints, Op, UOp, by_name, decode_graph, encode_graph, toposort
+from anneal.uop import ALU, Op, UOp, by_name, decode_graph, encode_graph, toposort
 
 _GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
 _MOST = 6  # elements in memory that are named
@@ -44,11 +45,11 @@ def look(r: CheckRun) -> None:
         if (kinds - given or bad) and (found is None or (found.kind == "inf" and "nan" in kinds)):
             kind = "nan" if bad or "nan" in kinds - given else "inf"
             mine = _found(r, slot, kind)
-            if mine is not None and (bad or mine.op != "STORE" or not _written(r.call, kind)):
+            if bad or mine.op != "STORE" or not _written(r.call, kind):
                 # a nan that begins at no node here is made of what was found before
                 found = mine if found is None or mine.op != "STORE" else replace(found, kind="nan")
-                if found is mine and mine.op == "STORE" and (places := r.program.written[r.n][slot].places):
-                    found = replace(found, op=base(r.program.nodes[places[0]]).op.name)
+                if found is mine and mine.op == "STORE" and (node := r.node(v)) is not None:
+                    found = replace(found, op=base(node).op.name)
         if found is not None and result and found.kind in kinds:
             found = replace(found, result=True)
     r.report.not_finite = found
@@ -65,58 +66,39 @@ def _kinds(a: Array) -> set[str]:
     return {kind for kind, test in _TESTS.items() if test(wide).any()}
 
 
-def _found(r: CheckRun, slot: int, kind: str) -> NotFinite | None:
+def _found(r: CheckRun, slot: int, kind: str) -> NotFinite:
     content, live = r.after[slot], r.lives[slot]
     with unheard():
-        wrong = np.flatnonzero(_TESTS[kind](content.astype(float)))
-    if live is not None:
-        wrong = wrong[live[wrong]]
-    if not wrong.size:
-        return None
-    element = int(wrong[0])
-    written = r.program.written[r.n][slot : slot + 1]
-    births: list[tuple[UOp, int, Texts, bool, str]] = []
+        wrong = _TESTS[kind](content.astype(float))
+    element = int(np.flatnonzero(wrong if live is None else wrong & live)[0])
+    found: Json = {
+        "begins": kind, "op": "STORE", "shape": (int(content.size),), "at": (element,), "sources": (), "inputs": (),
+        "lines": lines_of(r.origins),
+    }  # fmt: skip
 
     def seen(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
-        if births or u.op in _GIVEN:
+        if found["op"] != "STORE" or u.op in _GIVEN:
             return
         odd = np.flatnonzero(~np.isfinite(value.value))
         if odd.size and all(np.isfinite(s.value).all() for s in sources):
             at = int(odd[0])
-            kind_here = "nan" if np.isnan(value.value.ravel()[at]) else "inf"
-            births.append((u, at, _told(u, at, sources), _overflows(u, at, sources), kind_here))
+            begins = "nan" if np.isnan(value.value.ravel()[at]) else "inf"
+            found.update(
+                begins=begins,
+                op=u.op.name,
+                shape=u.shape,
+                at=tuple(int(i) for i in np.unravel_index(at, u.shape)),
+                sources=_told(u, at, sources),
+                inputs=_traced(r, u, at),
+                lines=lines_of({u}.intersection(r.program.nodes)) or found["lines"],
+                overflow=begins == "inf" and _overflows(u, at, sources),
+            )
 
-    if written and written[0].places:
-        try:
-            r.tensors.value(r.program.nodes[written[0].places[0]], seen)
-        except TooLarge:
-            births.clear()
-    lines, op, begins, overflow = lines_of(r.origins), "STORE", kind, False
-    shape: Ints = (int(content.size),)
-    at: Ints = (element,)
-    sources: Texts = ()
-    inputs: Texts = ()
-    if births:
-        u, flat, sources, overflow, begins = births[0]
-        inputs = _traced(r, u, flat)
-        op, shape = u.op.name, u.shape
-        at = tuple(int(i) for i in np.unravel_index(flat, shape))
-        places = [i for i, x in enumerate(r.program.nodes) if x is u]
-        lines = lines_of([r.program.origins[i] for i in places]) or lines
-    return NotFinite(
-        **r.facts,
-        kind=kind,
-        begins=begins,
-        value=f"v{r.call.args[slot]}",
-        element=element,
-        op=op,
-        shape=shape,
-        at=at,
-        sources=sources,
-        inputs=inputs or _inputs(r, slot, element),
-        lines=lines,
-        overflow=overflow and begins == "inf",
-    )
+    if (node := r.node(r.call.args[slot])) is not None:
+        with suppress(TooLarge):
+            r.tensors.value(node, seen)
+    found["inputs"] = found["inputs"] or _inputs(r, slot, element)
+    return NotFinite(**r.facts, **found, kind=kind, value=f"v{r.call.args[slot]}", element=element)
 
 
 def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
@@ -146,7 +128,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
     choice of places lies between.
     """
     known = r.tensors.known
-    named = {base(r.program.nodes[p]): w.value for some in r.program.written for w in some for p in w.places}
+    named = {base(r.program.nodes[p]): v for some in r.program.written for v, places in some.items() for p in places}
     numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
     found = {}
     seen = set()
