@@ -14,7 +14,7 @@ from pathlib import Path
 
 from anneal.frozen import Json, frozen
 from anneal.web.jobs import Job, Jobs, read
-from anneal.web.uploads import BundleFolder, Runs, json_of
+from anneal.web.uploads import BundleFolder, Runs
 
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed
@@ -182,8 +182,8 @@ class Curves:
                 path = self.jobs.place(job) / "events.jsonl"
                 return Told(job, path, len(read(path, 0, True)))
             name = job.run
-        place, manifest = self.runs.place(name), self.runs.manifest(name)
-        return None if place is None or manifest is None else KeptCurves(id, place, manifest)
+        place = self.runs.place(name)
+        return None if (manifest := place.manifest) is None else KeptCurves(id, place, manifest)
 
 
 @frozen
@@ -201,7 +201,7 @@ class KeptCurves:
         return int(step) if step.isdigit() and len(step) < 16 else 0
 
     def about(self) -> Json:
-        m, config = self.manifest, json_of(self.place, "config.json")
+        m, config = self.manifest, self.place.json("config.json")
         parts = [config.get(k) for k in ("options", "settings")] if isinstance(config, dict) else []
         said = [p for p in parts if isinstance(p, dict)]
         return {

@@ -445,13 +445,13 @@ async def _run(request: Request) -> Response:
 
 
 async def _picture(request: Request) -> Response:
-    found = _studio(request).runs.file(request.path_params["id"], "picture.png")
+    found = _studio(request).runs.place(request.path_params["id"]).read("picture.png")
     return _error(404, "there is no picture") if found is None else Response(found, media_type="image/png")
 
 
 async def _run_kernel(request: Request) -> Response:
     run, name = request.path_params["id"], request.path_params["name"]
-    found = _studio(request).runs.file(run, f"kernels/{name}.wgsl") if NAME.fullmatch(name) else None
+    found = _studio(request).runs.place(run).read(f"kernels/{name}.wgsl") if NAME.fullmatch(name) else None
     if found is None:
         return _error(404, "there is no such kernel")
     return _json({"wgsl": found.decode("utf-8", "replace")}, request)
