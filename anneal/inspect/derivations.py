@@ -366,12 +366,13 @@ class KernelTexts:
             s, before, _ = self._scheduled
             derived = before.copy()
             with derived.listening(_FIRST), writing() as written:
-                kernel = schedule.kernel_graph(_piece(s, call))
+                pieces = [schedule.kernel_graph(c.graph) for c in s.cuts if c.places == call.places]
+                kernel = call.kernel.sink if call.kernel.sink in pieces else pieces[-1]
                 bodies = bodies_of(kernel, target)
             text = generate(kernel, target).source.rstrip("\n").split("\n")
             if target.dialect == "c":  # without the functions that all kernels have
                 text = text[text.index(_C_FUNCTION) :]
-        said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written, target).items()}
+        said = _said(text, bodies, written, target)
         found = derived.below(
             [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
         )
@@ -409,15 +410,9 @@ def launch(sink: UOp, cost_model: CostModel, number: int) -> schedule.Call:
     return calls[number]
 
 
-def _piece(s: Schedule, call: schedule.Call) -> UOp:
-    """The piece of the tensor graph that a call's kernel was made of."""
-    pieces = [c.graph for c in s.cuts if c.places == call.places]
-    return next((p for p in pieces[:-1] if schedule.kernel_graph(p) is call.kernel.sink), pieces[-1])
-
-
 def _said(
     text: Sequence[str], bodies: Sequence[Lowering], written: Iterable[WrittenText], target: Target
-) -> dict[int, list[UOp | None]]:
+) -> dict[int, list[UOp]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
     found = {}
@@ -431,7 +426,7 @@ def _said(
         lines = said[id(t)]
         at -= len(lines)
         for n, statements in enumerate(lines):
-            found[at + n] = [s.node for s in statements]
+            found[at + n] = [s.node for s in statements if s.node is not None]
         while parts and not text[at].startswith(begins):
             at -= 1
     return found

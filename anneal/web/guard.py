@@ -155,7 +155,9 @@ class Guard:
         name, asked = _cookie_name(headers), dict(parse_qsl(scope["query_string"].decode("latin-1")))
         known, said = self.key.fits(_cookie(headers, name)), asked.pop("token", "") if page else ""
         if said and scope["method"] == "GET" and (known or self.key.opens(said)):
-            answer = RedirectResponse(_address(scope["path"], asked), 303)
+            # an address here: of two slashes at its start a browser would make another host
+            address = f"/{scope['path'].lstrip('/')}{'?' if asked else ''}{urlencode(asked)}"
+            answer = RedirectResponse(address, 303)
             answer.set_cookie(name, self.key.token, httponly=True, samesite="strict")
             return answer
         if known or (page and not self.key.always):
@@ -184,11 +186,6 @@ def _cookie(headers: Headers, name: str) -> str:
         if found := SimpleCookie(headers.get("cookie", "")).get(name):
             return str(found.value)
     return ""
-
-
-def _address(path: str, asked: dict[str, str]) -> str:
-    """An address here: of two slashes at its start a browser would make another host."""
-    return f"/{path.lstrip('/')}{'?' if asked else ''}{urlencode(asked)}"
 
 
 # -- command lines -----------------------------------------------------------------------------------------------------
@@ -226,21 +223,14 @@ def command(
     if device not in DEVICES:
         raise Wrong(f"the device is one of {', '.join(DEVICES)}")
     found = {"device": device}
-    if asked.get("weights") is not None:
-        found["place"] = str(_weights(asked["weights"], uploads, weights))
+    if (of := asked.get("weights")) is not None:  # a job, a run or an upload
+        place = None if not isinstance(of, str) else uploads.path(of) if of.startswith("upload.") else weights(of)
+        if place is None or place.suffix != ".safetensors":
+            raise Wrong("these weights are not here any more; train the model again, or drop its .safetensors file")
+        found["place"] = str(place.resolve())
     model = str(asked.get("model"))
     words = _script(asked, uploads, scripts) if model.startswith("job.") or model.endswith(".py") else []
     return make({**asked, "place": None, "script": words, **found}, uploads)
-
-
-def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]) -> Path:
-    """The file of weights behind the id of a job, a run or an upload."""
-    place = None
-    if isinstance(asked, str):
-        place = uploads.path(asked) if asked.startswith("upload.") else weights(asked)
-    if place is None or place.suffix != ".safetensors":
-        raise Wrong("these weights are not here any more; train the model again, or drop its .safetensors file")
-    return place.resolve()
 
 
 def _script(asked: Asked, uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:

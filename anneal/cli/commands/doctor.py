@@ -21,7 +21,7 @@ from anneal.errors import DataError, DeviceError, SettingError, UserError
 from anneal.frozen import frozen
 
 if TYPE_CHECKING:
-    from anneal.inspect import Adapter, Cpu
+    from anneal.inspect import Adapter
 
 app = alone()
 
@@ -62,7 +62,13 @@ def doctor(asked: _Question) -> None:
             }
         )  # fmt: skip
     else:
-        _print_verdict(chosen, processor, cause)
+        yes, no = ("\N{CHECK MARK}", "\N{BALLOT X}") if fits("\N{CHECK MARK}\N{BALLOT X}") else ("ok:", "no:")
+        if chosen is not None:
+            data(f"{yes} webgpu: {chosen.name} ({chosen.backend}). Next: anneal train nanogpt")
+        else:
+            data(f"{no} webgpu: {cause}")
+        data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
+        data(f"  kernels: {processor.kernels}")
         sys.stdout.flush()
         for line in steps:
             message(f"  {line}")
@@ -87,16 +93,6 @@ def _card(asked: _Question) -> None:
     table(["function", "ULP", "at", "arguments"], rows, words=3)
     for name, value in found.facts:
         data(f"{name}: {value}")
-
-
-def _print_verdict(used: Adapter | None, processor: Cpu, cause: str) -> None:
-    yes, no = ("\N{CHECK MARK}", "\N{BALLOT X}") if fits("\N{CHECK MARK}\N{BALLOT X}") else ("ok:", "no:")
-    if used is not None:
-        data(f"{yes} webgpu: {used.name} ({used.backend}). Next: anneal train nanogpt")
-    else:
-        data(f"{no} webgpu: {cause}")
-    data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
-    data(f"  kernels: {processor.kernels}")
 
 
 def _gives(a: Adapter) -> list[tuple[bool, str]]:

@@ -168,7 +168,7 @@ def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
         if point is None:
             continue
         kernel.reads = []
-        kernel.at(store, *kernel.points(store)[:2], np.array([point]))
+        list(kernel.at(store, np.array([point])))
         found = {}
         for load, index, value in kernel.reads:
             which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]

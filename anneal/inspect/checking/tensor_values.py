@@ -158,11 +158,6 @@ def _spread(x: Bounded, shape: Ints) -> Bounded:
     return x.moved(lambda a: np.broadcast_to(a, shape))
 
 
-def _moved(u: UOp, src: list[Bounded]) -> Bounded:
-    """An op that shows elements at other places."""
-    return src[0].moved(lambda a: MEANINGS[u.op](u, [a], a.dtype))
-
-
 def _made(u: UOp, _: list[Bounded]) -> Bounded:
     return Bounded(MEANINGS[u.op](u, (), wide_dtype(u.dtype)))
 
@@ -183,7 +178,9 @@ def _update(u: UOp, src: list[Bounded]) -> Bounded:
 _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     Op.CONST: _made,
     Op.IOTA: _made,
-    **dict.fromkeys((*MOVEMENT, Op.CONTIGUOUS, Op.DETACH), _moved),
+    **dict.fromkeys(
+        (*MOVEMENT, Op.CONTIGUOUS, Op.DETACH), lambda u, src: src[0].moved(lambda a: MEANINGS[u.op](u, [a], a.dtype))
+    ),
     Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
     Op.SCATTER_ADD: kv.scattered,
