@@ -36,7 +36,7 @@ class _Question(Reporting):
     device: DeviceFlag = None
 
 
-@command(app, _Question)
+@command(app)
 def doctor(asked: _Question) -> None:
     """List this machine's devices, and say what to do if there is none. Exit code 3: no hardware WebGPU
     adapter.
@@ -126,7 +126,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-@command(cache, Reporting)
+@command(cache)
 def where(asked: Reporting) -> None:
     """Print the cache directory; ANNEAL_CACHE_DIR sets another, ANNEAL_CACHE=0 turns the cache off."""
     place = _place()
@@ -140,7 +140,7 @@ class _Listing(Reporting):
     everything: bool = switch("--all", f"List every entry, not only the {_LISTED} used last.")
 
 
-@command(cache, _Listing)
+@command(cache)
 def ls(asked: _Listing) -> None:
     """List the entries, most recently used first: size, age, kind, description."""
     from anneal.cache import entries
@@ -180,7 +180,7 @@ class _Pruning(Reporting):
     everything: bool = switch("--all", "Remove every entry.")
 
 
-@command(cache, _Pruning)
+@command(cache)
 def prune(asked: _Pruning) -> None:
     """Remove entries; they are compiled again when needed."""
     from anneal.cache import prune as remove

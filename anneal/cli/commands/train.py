@@ -86,7 +86,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
     return found
 
 
-@flags.command(app, _Options, cls=flags.ModelCommand)
+@flags.command(app, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
     from anneal.cli._reporters import Bundle, Several
