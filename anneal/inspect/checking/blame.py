@@ -137,27 +137,23 @@ def suspects(r: CheckRun) -> list[Suspect]:
     return list(found.values())
 
 
-class Built:
-    """Rules that fire while a program makes its graph: those whose two sides differ by themselves.
+def wrong_rules(events: list[Event], times: Counter[tuple[str, str]]) -> list[Suspect]:
+    """The rules among `events`, of a program that makes its graph, whose two sides differ by themselves; empties
+    `events`.
 
-    Such a rule is part of the graph as it was written: no kernel differs from it. Each is looked at a few times.
+    Such a rule is part of the graph as it was written: no kernel differs from it. Each is looked at a few times, which
+    `times` counts.
     """
-
-    def __init__(self) -> None:
-        self._times: Counter[tuple[str, str]] = Counter()
-
-    def wrong(self, events: list[Event]) -> list[Suspect]:
-        """The wrong rules among those of `events`; empties `events`."""
-        some = []
-        for e in events:
-            if e.table == "fold" and self._times[e.rule, e.place] < _TIMES:
-                self._times[e.rule, e.place] += 1
-                some.append(e)
-        events.clear()
-        found: dict[tuple[str, str], Suspect] = {}
-        with arena().untracked():
-            _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
-        return list(found.values())
+    some = []
+    for e in events:
+        if e.table == "fold" and times[e.rule, e.place] < _TIMES:
+            times[e.rule, e.place] += 1
+            some.append(e)
+    events.clear()
+    found: dict[tuple[str, str], Suspect] = {}
+    with arena().untracked():
+        _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
+    return list(found.values())
 
 
 def _look_at(

@@ -192,8 +192,12 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
                 told_of = got[mine], expected, compared, points, suspects(r)
                 r.failed.append(_difference(r, v, "tensor graph", blame, *told_of))
         anchor = exactly(got)
-        if live is not None:
-            anchor = _without_dead(anchor, live, expected if points is None else None)
+        if live is not None:  # where it is not read it has the expected value, and anything if that is unknown
+            value, error = anchor.value, np.where(live, anchor.whole(), np.inf)
+            if points is None and expected is not None:
+                value = np.where(live, value, expected.value.ravel()).astype(value.dtype)
+                error = np.where(live, error, expected.whole().ravel())
+            anchor = Bounded(value, error)
         made[v] = HeldValue(content, anchor, r.program.written[r.n][v], frozenset((v,)), r.n)
     r.held |= made
     # let go of the bounds of values that no later call needs
@@ -223,16 +227,6 @@ def _expected(r: CheckRun, v: int, node: UOp) -> tuple[Array | None, Bounded | N
     )
     value = np.concatenate([p.value for p in pieces])
     return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
-
-
-def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
-    """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
-    if expected is None:
-        return Bounded(anchor.value, np.where(live, anchor.whole(), np.inf))
-    value, error = expected.value.ravel(), expected.whole().ravel()
-    return Bounded(
-        np.where(live, anchor.value, value).astype(anchor.value.dtype), np.where(live, anchor.whole(), error)
-    )
 
 
 def _first_of(differ: Array) -> Compared:

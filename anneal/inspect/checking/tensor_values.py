@@ -200,8 +200,7 @@ class PointValues:
 
     def __init__(self, whole: TensorValues) -> None:
         self.whole = whole
-        self._memo: dict[tuple[UOp, int], Bounded] = {}
-        self._kept: list[Index] = []  # while their ids are in the memo
+        self._memo: dict[tuple[UOp, int], tuple[Bounded, Index]] = {}  # an id names an index while that lives
         self._arrays: dict[UOp, Bounded] = {}
 
     def work(self, root: UOp) -> int:
@@ -226,7 +225,6 @@ class PointValues:
             some = points[i : i + step]
             index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
             self._memo.clear()
-            self._kept.clear()
             value = self._value(root, index, 1)
             yield some, value.moved(partial(kv.spread, count=some.size))
 
@@ -234,9 +232,8 @@ class PointValues:
         """`u` at an index of arrays with so many axes."""
         key = (u, id(index))
         if key not in self._memo:
-            self._memo[key] = self._one(u, index, ndim)
-            self._kept.append(index)
-        return self._memo[key]
+            self._memo[key] = self._one(u, index, ndim), index
+        return self._memo[key][0]
 
     def _one(self, u: UOp, index: Index, ndim: int) -> Bounded:
         known = self.whole.known.get(base(u))

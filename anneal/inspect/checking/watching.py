@@ -14,7 +14,7 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import AnnealError, GradientError, UserError
-from anneal.inspect.checking.blame import Built, CheckLimits, Finding
+from anneal.inspect.checking.blame import CheckLimits, Finding, wrong_rules
 from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
 from anneal.inspect.checking.records import GradientCheck, Report
@@ -40,7 +40,7 @@ class Checking:
         self.found: list[Finding] = []
         self.limits, self.times = limits, times
         self.events: list[Event] = []
-        self._built = Built()
+        self._met: Counter[tuple[str, str]] = Counter()  # rules that were looked at
         self._seen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def __call__(self, sink: UOp, step: Launch) -> None:
@@ -62,7 +62,7 @@ class Checking:
 
     def look(self) -> None:
         """Look at the rules that fired so far while the graph was made."""
-        for found in self._built.wrong(self.events):
+        for found in wrong_rules(self.events, self._met):
             if found.rule not in [s.rule for s in self.report.rules]:
                 self.report.rules.append(found)
 
@@ -157,17 +157,16 @@ def check(
     with under_check(limits) as state:
         found = [t for t in tree_leaves(fn(*args, **kwargs)) if isinstance(t, Handle)]
         if gradients:
-            check_gradients(_number(found), {}, state.report)
+            loss: Any = found[0] if len(found) == 1 else None
+            if loss is None or loss.uop.size != 1 or not loss.uop.dtype.is_float:
+                raise UserError(
+                    "check: with gradients=True the function returns one float tensor of one element: a loss"
+                )
+            check_gradients(loss, {}, state.report)
         realize(found)
     if not state.report.launches and not state.report.gradients:
         raise UserError("check: the function computed nothing; return a tensor that is not computed yet")
     return state.report
-
-
-def _number(found: list[Handle]) -> Any:
-    if len(found) != 1 or found[0].uop.size != 1 or not found[0].uop.dtype.is_float:
-        raise UserError("check: with gradients=True the function returns one float tensor of one element: a loss")
-    return found[0]
 
 
 # -- gradients beside central differences, both of the graph as it was written, in float64 ----------------------------
