@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import gt
-from pathlib import Path
 
 from anneal.frozen import Json, frozen
 from anneal.web.jobs import Job, Jobs, read
@@ -179,8 +178,7 @@ class Curves:
             if job is None or job.kind != "train":
                 return None
             if not (job.over and job.run):
-                path = self.jobs.place(job) / "events.jsonl"
-                return Told(job, path, len(read(path, 0, True)))
+                return Told(job, read(self.jobs.place(job) / "events.jsonl", 0, True))
             name = job.run
         place = self.runs.place(name)
         return None if (manifest := place.manifest) is None else KeptCurves(id, place, manifest)
@@ -222,21 +220,17 @@ class KeptCurves:
 
 @frozen
 class Told:
-    """A job: the first `size` bytes of the events that it has told of."""
+    """A job: the text of the events that it has told of."""
 
     job: Job
-    path: Path
-    size: int
-
-    def _events(self) -> bytes:
-        return read(self.path, 0, True)[: self.size]
+    text: bytes
 
     def last(self) -> int:
-        tail = self._events()[-(1 << 16) :].split(b"\n")
+        tail = self.text[-(1 << 16) :].split(b"\n")
         return max([int(e["step"]) for e in _events_of(tail) if e["event"] == "step"], default=0)
 
     def about(self) -> Json:
-        first = self._events().partition(b"\n")[0]
+        first = self.text.partition(b"\n")[0]
         start = next((e for e in _events_of([first]) if e["event"] == "start"), {})
         job = self.job
         return {
@@ -246,19 +240,19 @@ class Told:
 
     def at(self, step: int) -> float | None:
         """The loss of a step."""
-        text = self._events()
+        text = self.text
         begin = text.find(b'"step": %d,' % step)
         line = text[text.rfind(b"\n", 0, begin) + 1 : text.find(b"\n", begin)] if begin >= 0 else b""
         return next((float(e["loss"]) for e in _events_of([line]) if e["event"] == "step" and e["step"] == step), None)
 
     def curves(self) -> tuple[int, tuple[Curve, Curve]]:
         loss, validation = Curve(), Curve()
-        for e in _events_of(self._events().split(b"\n")):
+        for e in _events_of(self.text.split(b"\n")):
             if e["event"] == "step":
                 loss.extend([e["step"]], [e["loss"]])
                 if isinstance(e.get("val_loss"), float):
                     validation.extend([e["step"]], [e["val_loss"]])
-        return self.size, (loss, validation)
+        return len(self.text), (loss, validation)
 
 
 def _events_of(lines: Iterable[bytes]) -> Iterator[Json]:

@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
@@ -18,14 +18,15 @@ from anneal.backend import AnyDevice, numpy_dtype
 from anneal.codegen import GeneratedKernel, Opt, generate
 from anneal.errors import AnnealError
 from anneal.frozen import Json, frozen
-from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside
+from anneal.inspect.checking.bounds import Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
+from anneal.inspect.checking.repro import Finding, Trial
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution, sized
-from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Op, Src, UOp, arena, by_name, const, toposort
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Op, Src, UOp, arena, const, toposort
 
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
@@ -262,45 +263,6 @@ class CheckLimits:
 
     kernel: int = 1 << 21
     tensor: int = 1 << 26
-
-
-Expected = list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
-
-
-@frozen
-class Trial:
-    """A call with the values that it reads, and what it has to write."""
-
-    call: schedule.Call
-    before: list[Array]
-    expected: Expected
-    values: dict[str, int]
-
-    def run(self, device: AnyDevice, program: Any) -> list[Array]:
-        """The values that a program of the call stores, run on memory of its own."""
-        with ExitStack() as stack:
-            memory = []
-            for content in self.before:
-                kind = content.size, by_name(content.dtype.name)
-                memory.append((device.alloc(*kind), *kind))
-                stack.callback(device.free, memory[-1][0])
-                device.upload(memory[-1][0], content)
-            device.prepare([(program, [buffer for buffer, *_ in memory])], self.values).run()
-            return device.download_all(memory[: self.call.outputs])
-
-    def compared(self, got: Sequence[Array]) -> list[Compared]:
-        """What was stored beside what is expected."""
-        pairs = zip(got, self.expected)
-        return [beside(content[index], Bounded(value, error)) for content, (index, value, error) in pairs]
-
-
-@frozen
-class Finding:
-    """A difference, with everything to show it again."""
-
-    difference: Difference
-    trial: Trial
-    program: Any
 
 
 @dataclass(slots=True)

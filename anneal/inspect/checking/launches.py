@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from anneal.backend import AnyDevice
+from anneal.frozen import Json, Texts
 
 from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, Finding, HeldValue, Trial, kernel_blame, program_of, suspects,
+    CheckLimits, CheckRun, HeldValue, kernel_blame, program_of, suspects,
 )  # fmt: skip
-from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
-from anneal.inspect.checking.not_finite import look
-from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
-from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
+from anneal.inspect.checking.records import CheckedKernel, Difference, NotFinite, Report, Suspect
+from anneal.inspect.checking.repro import Finding, Trial
+from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import Lines, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
-from anneal.uop import Op, UOp
+from anneal.uop import ALU, Op, UOp, toposort
 
 
 def check_launch(
@@ -316,3 +319,160 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
             )
             r.report.differences.append(_difference(r, v, "one batch", blame, b, Bounded(a), _first_of(differ)))
             return
+
+
+# -- the first nan or infinity, with the elements that it comes from ---------------------------------------------------
+
+
+_GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
+_MOST = 6  # elements in memory that are named
+_TESTS = {"nan": np.isnan, "inf": np.isinf}
+
+
+def look(r: CheckRun) -> None:
+    """Note where a nan or an infinity appears in the kernel, if it is the first to make one of other numbers, or the
+    first nan; and whether a result of the program has one.
+    """
+    found = r.report.not_finite
+    if found is not None and found.kind == "nan" and found.result:
+        return
+    given = set().union(*[_kinds(a) for a in r.trial.before[r.call.outputs :]])
+    for slot, (v, content, live) in enumerate(zip(r.call.args, r.after, r.lives)):
+        kinds = _kinds(content if live is None else content[live])
+        result = v in r.plan.outputs
+        bad = result and "nan" in kinds  # whoever made it: a program whose results are nan is not right
+        if (kinds - given or bad) and (found is None or (found.kind == "inf" and "nan" in kinds)):
+            kind = "nan" if bad or "nan" in kinds - given else "inf"
+            mine = _found(r, slot, kind)
+            if bad or mine.op != "STORE" or not _written(r, kind):
+                # a nan that begins at no node here is made of what was found before
+                found = mine if found is None or mine.op != "STORE" else replace(found, kind="nan")
+                if found is mine and mine.op == "STORE" and (node := r.node(v)) is not None:
+                    found = replace(found, op=base(node).op.name)
+        if found is not None and result and found.kind in kinds:
+            found = replace(found, result=True)
+    r.report.not_finite = found
+
+
+def _written(r: CheckRun, kind: str) -> bool:
+    """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
+    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((r.call.kernel.sink,)))
+
+
+@unheard()
+def _kinds(a: Array) -> set[str]:
+    wide = a.astype(float)
+    return {kind for kind, test in _TESTS.items() if test(wide).any()}
+
+
+def _found(r: CheckRun, slot: int, kind: str) -> NotFinite:
+    content, live = r.after[slot], r.lives[slot]
+    with unheard():
+        wrong = _TESTS[kind](content.astype(float))
+    element = int(np.flatnonzero(wrong if live is None else wrong & live)[0])
+    found: Json = {
+        "begins": kind, "op": "STORE", "shape": (int(content.size),), "at": (element,), "sources": (), "inputs": (),
+        "lines": lines_of(r.origins),
+    }  # fmt: skip
+
+    def note(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
+        if found["op"] != "STORE" or u.op in _GIVEN:
+            return
+        odd = np.flatnonzero(~np.isfinite(value.value))
+        if odd.size and all(np.isfinite(s.value).all() for s in sources):
+            at = int(odd[0])
+            begins = "nan" if np.isnan(value.value.ravel()[at]) else "inf"
+            found.update(
+                begins=begins,
+                op=u.op.name,
+                shape=u.shape,
+                at=tuple(int(i) for i in np.unravel_index(at, u.shape)),
+                sources=_told(u, at, sources),
+                inputs=_traced(r, u, at),
+                lines=lines_of({u}.intersection(r.program.nodes)) or found["lines"],
+                overflow=begins == "inf" and _overflows(u, at, sources),
+            )
+
+    if (node := r.node(r.call.args[slot])) is not None:
+        with suppress(TooLarge):
+            r.tensors.value(node, note)
+    found["inputs"] = found["inputs"] or _inputs(r, slot, element)
+    return NotFinite(**r.facts, **found, kind=kind, value=f"v{r.call.args[slot]}", element=element)
+
+
+def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
+    """True if element `at` of `u`, infinite in its own dtype, is finite in float64."""
+    if u.op is Op.CAST:
+        return True
+    wide = TensorValues({}, 1 << 40, plain=True)
+    for s, x in zip(needed(u), sources, strict=True):
+        wide.known[base(s)] = Bounded(x.value.ravel())
+    with unheard():
+        return bool(np.isfinite(wide.value(u).value.ravel()[at]))
+
+
+def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> Texts:
+    """The elements of the sources that element `at` of `u` is made of; of a reduction its terms' extremes."""
+    out = []
+    for s in sources:
+        if s.value.size == 1 or s.value.shape == u.shape:
+            out.append(f"{float(s.value.ravel()[at if s.value.size > 1 else 0]):.9g}")
+        elif s.value.size:
+            out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
+    return tuple(out)
+
+
+def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
+    """The elements in memory that element `at` of a node is made of, the largest first; nothing where a sum or a
+    choice of places lies between.
+    """
+    known = r.tensors.known
+    named = {base(r.program.nodes[p]): v for some in r.program.written for v, places in some.items() for p in places}
+    numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
+    found = {}
+    seen = set()
+    stack = [(u, at)]
+    while stack:
+        x, i = stack.pop()
+        b = base(x)
+        if (b, i) in seen or b.op is Op.CONST:
+            continue
+        seen.add((b, i))
+        if b.op is Op.BUFFER and b.arg in numbers:
+            found[numbers[b.arg], i] = float(r.tensors.leaves[b.arg][i])
+        elif b in known and b in named:
+            found[named[b], i] = float(known[b].value[i])
+        elif b.op is Op.EXPAND:
+            [s], where = b.src, np.unravel_index(i, b.shape)
+            inside = tuple(0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True))
+            stack.append((s, int(np.ravel_multi_index(inside, s.shape)) if s.shape else 0))
+        elif b.op in ALU and all(s.shape == b.shape or s.size == 1 for s in b.src):
+            stack += [(s, i if s.shape == b.shape else 0) for s in b.src]
+        else:
+            return ()
+    return _largest(found)
+
+
+def _largest(found: dict[tuple[int, int], float]) -> Texts:
+    """The largest elements in memory, by the number of the value and the place in it."""
+    ranked = sorted(found, key=lambda at: -abs(found[at]))[:_MOST]
+    return tuple(f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked)
+
+
+def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
+    """The elements that the kernel reads for an element that it stores, the largest first."""
+    kernel = KernelValues(r.call.kernel.sink, r.trial.before, r.trial.values)
+    for store in kernel.stores(slot):
+        point = kernel.point_of(store, element)
+        if point is None:
+            continue
+        kernel.reads = []
+        list(kernel.at(store, np.array([point])))
+        found = {}
+        for load, index, value in kernel.reads:
+            which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]
+            for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
+                if load.dtype.is_float and which[i] >= 0:
+                    found[r.call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])
+        return _largest(found)
+    return ()
