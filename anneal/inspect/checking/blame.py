@@ -38,7 +38,8 @@ def kernel_blame(r: CheckRun) -> str:
     """The part at fault for a kernel that does not do what its graph says, found by running it again, as it is and
     compiled otherwise.
     """
-    device, program, sink = r.device, r.execution.programs[r.n], r.call.kernel.sink
+    program: Any = r.execution.programs[r.n]
+    device, sink = r.device, r.call.kernel.sink
 
     def run(program: Any) -> bool | None:
         """True if the program is right; None if its bits differ from run to run."""

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.backend import MEANINGS, numpy_dtype
-from anneal.errors import CompilerError
 
 from anneal.inspect.checking.bounds import (  # isort: skip
     EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unheard, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
-from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
+from anneal.uop import DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Sizes, evaluator
 
 
@@ -203,12 +202,8 @@ def argsort(keys: Bounded) -> Bounded:
     wide = value[order].astype(float)
     above = np.maximum.accumulate(wide + error)
     below = np.minimum.accumulate((wide - error)[::-1])[::-1]
-    near = np.zeros(value.size, bool)
-    close = above[:-1] >= below[1:]
-    sure = (error[:-1] == 0) & (error[1:] == 0)
-    near[:-1] |= close & ~sure
-    near[1:] |= close & ~sure
-    return Bounded(order, np.where(near, np.inf, 0.0) if near.any() else EXACT)
+    close = (above[:-1] >= below[1:]) & (error[:-1] + error[1:] > 0)
+    return tight(order, np.where(np.append(close, False) | np.append(False, close), np.inf, 0.0))
 
 
 _OPEN = Bounded(np.ones((), bool))  # the gate of a load that has none
@@ -385,9 +380,7 @@ class KernelValues:
             both = [self._read(rows, ...), self._read(values, ...).moved(lambda a: a.reshape(n, -1))]
             whole = scattered(UOp(u.op, u.dtype, (u.src[0], taken), u.arg), both)
             return whole.moved(lambda a: a[tuple(s.value for s in src)])
-        if u.op in ALU:
-            return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
-        raise CompilerError(f"check: {u.op.name} does not belong in a kernel graph", node=repr(u))
+        return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
 
     def _load(self, u: UOp, index: Bounded, gate: Bounded = _OPEN) -> Bounded:
         memory = self.memory[u.src[0].arg[0]]
