@@ -330,7 +330,7 @@ async def stream(path: Path, begin: int, state: Callable[[], Json], *, whole: bo
         if look % STATE_LOOKS == 0:
             now = state()
         ended = now["state"] in ENDED
-        quiet = not ended and (whole or size(path) <= at)  # a look at the size costs less than a thread that reads
+        quiet = not ended and (whole or _size(path) <= at)  # a look at the size costs less than a thread that reads
         piece = b"" if quiet else await asyncio.to_thread(read, path, at, whole)
         if piece:
             at += len(piece)
@@ -365,7 +365,7 @@ def _joined(text: bytes, whole: bool) -> bytes:
     return b",".join(found)
 
 
-def size(path: Path) -> int:
+def _size(path: Path) -> int:
     """Bytes of a file; 0 of one that is not there."""
     try:
         return path.stat().st_size

@@ -25,7 +25,6 @@ from anneal.errors import DataError, UserError
 from anneal.frozen import Json
 from anneal.training import MODELS, examples_folder
 from anneal.version import __version__
-from anneal.web.jobs import size
 
 STATIC = Path(__file__).resolve().parent / "static"
 KERNELS = 60  # whose texts are kept, those about the selected one first
@@ -308,11 +307,18 @@ def _here() -> bytes:
     """The things that may change without a source of ours: the packages, the settings, and the files that an example
     found or did without.
     """
-    sizes = [(a.name, size(location(a))) for a in ASSETS.values()]
+    sizes = [(a.name, _size(location(a))) for a in ASSETS.values()]
     packages = Path(sysconfig.get_path("purelib"))
     plain = replace(settings.current(), debug=0, cache_dir="", bundle=False)
     changed = packages.stat().st_mtime if packages.is_dir() else None
     return repr((__version__, sys.version, changed, sizes, plain)).encode()
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def _sources() -> list[tuple[str, float]]:
