@@ -258,7 +258,7 @@ class BundleFolder:
 
     @property
     def manifest(self) -> Json | None:
-        """What ran, and how it ended; None where there is no bundle."""
+        """The manifest: the run, and its end; None where there is no bundle."""
         found = self.json("manifest.json")
         return found if isinstance(found, dict) else None
 

@@ -46,7 +46,7 @@ class Trial:
             return device.download_all(memory[: self.call.outputs])
 
     def compared(self, got: Sequence[Array]) -> list[Compared]:
-        """What was stored beside what is expected."""
+        """The values that were stored, beside those that are expected."""
         pairs = zip(got, self.expected)
         return [beside(content[index], Bounded(value, error)) for content, (index, value, error) in pairs]
 
