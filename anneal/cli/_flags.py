@@ -170,9 +170,9 @@ def group(name: str, about: str) -> typer.Typer:
     )
 
 
-def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) -> Callable[[Run], Run]:
-    """Make a command of a function: its flags are the fields of the dataclass `flags`, and what it returns is the exit
-    code.
+def command(app: typer.Typer, name: str | None = None, **how: Any) -> Callable[[Run], Run]:
+    """Make a command of a function: its flags are the fields of the dataclass that it takes, and what it returns is the
+    exit code.
 
     A command with many flags is a dataclass of them, a line each, and a function that takes it: `command` makes a
     command of the two. What `number`, `option`, `switch` and `argument` give stands as the field's default; the flag's
@@ -180,6 +180,8 @@ def command(app: typer.Typer, flags: type, name: str | None = None, **how: Any) 
     """
 
     def take(run: Run) -> Run:
+        flags, _ = get_type_hints(run).values()
+
         def called(**given: Any) -> None:
             raise typer.Exit(run(flags(**given)) or 0)
 

@@ -269,7 +269,7 @@ class Several(Reporter):
     """A reporter that tells others whatever it is told."""
 
     def __init__(self, *reporters: Reporter) -> None:
-        self.reporters, self.measures = reporters, any(r.measures for r in reporters)
+        self.reporters = reporters
 
     def tell(self, event: str, *facts: Any) -> None:
         for r in self.reporters:

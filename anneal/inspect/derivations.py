@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from anneal import schedule
@@ -165,35 +166,18 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
         cotangents = given.get(e.before, set())
         for source, result in zip(e.before.src, e.after):
             if isinstance(result, UOp):
-                for u in _between(result, known, cotangents):
+                for u in toposort((result,), partial(_given, known, cotangents)):
                     made.setdefault(u, rule)
                 given.setdefault(source, set()).add(result)
     return made
 
 
-def _between(result: UOp, known: set[UOp], cotangents: set[UOp]) -> Iterable[UOp]:
-    """The nodes of the backward pass from `result` down to those that are known, or are sums of the cotangents."""
-    seen, left = set(known), [result]
-    while left:
-        u = left.pop()
-        if u in seen or u.provenance[0] != "backward" or _is_sum(u, cotangents):
-            continue
-        seen.add(u)
-        left += u.src
-        yield u
-
-
-def _is_sum(u: UOp, terms: set[UOp]) -> bool:
-    """True if a node is one of the terms, or a sum of them."""
-    left = [u]
-    while left:
-        u = left.pop()
-        if u in terms:
-            continue
-        if u.op is not Op.ADD or not terms:
-            return False
-        left += u.src
-    return True
+def _given(known: set[UOp], cotangents: set[UOp], u: UOp) -> bool:
+    """True for a node that is known, is of no backward pass, or is a cotangent or a sum of some."""
+    if u in known or u.provenance[0] != "backward":
+        return True
+    sums = toposort((u,), cotangents.__contains__, lambda x: x.src if x.op is Op.ADD else ())
+    return all(x.op is Op.ADD for x in sums)
 
 
 # -- the rules that fire while a model is compiled --------------------------------------------------------------------
@@ -382,12 +366,13 @@ class KernelTexts:
             s, before, _ = self._scheduled
             derived = before.copy()
             with derived.listening(_FIRST), writing() as written:
-                kernel = schedule.kernel_graph(_piece(s, call))
+                pieces = [schedule.kernel_graph(c.graph) for c in s.cuts if c.places == call.places]
+                kernel = call.kernel.sink if call.kernel.sink in pieces else pieces[-1]
                 bodies = bodies_of(kernel, target)
             text = generate(kernel, target).source.rstrip("\n").split("\n")
             if target.dialect == "c":  # without the functions that all kernels have
                 text = text[text.index(_C_FUNCTION) :]
-        said = {n: [x for x in nodes if x is not None] for n, nodes in _said(text, bodies, written, target).items()}
+        said = _said(text, bodies, written, target)
         found = derived.below(
             [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
         )
@@ -425,15 +410,9 @@ def launch(sink: UOp, cost_model: CostModel, number: int) -> schedule.Call:
     return calls[number]
 
 
-def _piece(s: Schedule, call: schedule.Call) -> UOp:
-    """The piece of the tensor graph that a call's kernel was made of."""
-    pieces = [c.graph for c in s.cuts if c.places == call.places]
-    return next((p for p in pieces[:-1] if schedule.kernel_graph(p) is call.kernel.sink), pieces[-1])
-
-
 def _said(
     text: Sequence[str], bodies: Sequence[Lowering], written: Iterable[WrittenText], target: Target
-) -> dict[int, list[UOp | None]]:
+) -> dict[int, list[UOp]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
     said = {id(w.text): w.said for w in written}
     found = {}
@@ -447,7 +426,7 @@ def _said(
         lines = said[id(t)]
         at -= len(lines)
         for n, statements in enumerate(lines):
-            found[at + n] = [s.node for s in statements]
+            found[at + n] = [s.node for s in statements if s.node is not None]
         while parts and not text[at].startswith(begins):
             at -= 1
     return found

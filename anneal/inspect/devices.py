@@ -97,8 +97,7 @@ def survey(wanted: str) -> Survey:
             others = _others({implementation_of(adapter).name for adapter in raw})
     except Exception as error:  # a missing or broken loader surfaces as any of several types
         return Survey([], None, f"WebGPU did not start: {error}")
-    found = [_facts(adapter, n) for n, adapter in enumerate(raw)]
-    found += [_facts(adapter, n) for several in others for n, adapter in enumerate(several)]
+    found = [_facts(adapter, n) for several in (raw, *others) for n, adapter in enumerate(several)]
     try:
         return Survey(found, found[raw.index(choose_adapter(raw, wanted or None, bool(wanted)))], "")
     except DeviceError as error:

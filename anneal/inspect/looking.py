@@ -257,7 +257,9 @@ def chrome_trace(title: str, launches: Iterable[Mapping[str, Any]], device: str 
         if phase not in lanes:
             lanes[phase] = len(lanes) + 1
             add("thread_name", "M", lanes[phase], {"name": phase})
-        took, args = float(each["seconds"]) * 1e6, {"launch": n, **_arguments(each)}
+        took, names = float(each["seconds"]) * 1e6, ("name", "flops", "bytes", "gflops", "gbs", "opts")
+        args = {"launch": n, **{k: each[k] for k in names if k in each}, "fused": " + ".join(each.get("fused", ()))}
+        args["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in each.get("lines", ()))
         add(each.get("label") or each["name"], "X", lanes[phase], args, cat=phase, ts=at, dur=took)
         if n < len(live):
             add("bytes", "C", 0, {"temporaries and results": live[n]}, ts=at)
@@ -270,13 +272,6 @@ def plan_trace(title: str, answer: Mapping[str, Any]) -> Json:
     times = answer["times"]
     launches = [{**k, **t} for k, t in zip(answer["kernels"], times["kernels"], strict=True)]
     return chrome_trace(title, launches, times["device"], answer["memory"]["live"])
-
-
-def _arguments(launch: Mapping[str, Any]) -> Json:
-    found = {k: launch[k] for k in ("name", "flops", "bytes", "gflops", "gbs", "opts") if k in launch}
-    found["fused"] = " + ".join(launch.get("fused", ()))
-    found["lines"] = ", ".join(f"{x['file']}:{x['line']}" for x in launch.get("lines", ()))
-    return found
 
 
 # -- rules of an op, or of a method of Tensor --------------------------------------------------------------------------

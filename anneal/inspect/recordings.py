@@ -22,11 +22,11 @@ from anneal.errors import DataError, UserError
 from anneal.frozen import Json, frozen
 from anneal.inspect.kernel_list import c_target, lines_of
 from anneal.inspect.looking import Looked, plain
-from anneal.rewrite import Event, tracing
+from anneal.rewrite import Event, rebuild, tracing
 from anneal.runtime import Launch, Meter, Times, metered
 from anneal.runtime.profile import aligned
 from anneal.schedule import Plan, origins
-from anneal.uop import Known, Op, UOp, arena, toposort
+from anneal.uop import Known, Op, Src, UOp, arena
 from anneal.version import __version__
 
 FORMAT = 2
@@ -102,8 +102,8 @@ class PlanRecording:
         self.error = ""
         self.sources: dict[str, dict[int, str]] = {}
         self.meter = Meter(times, self._shown, self._between)
-        self._most, self._texts, self._times, self._told = most, texts, times, told
-        self._waiting: list[tuple[RecordedPlan, UOp, list[Event]]] = []  # to be looked at
+        self._most, self._texts, self._times, self._told = most, texts, times, told or (lambda plan: None)
+        self._waiting: dict[int, tuple[UOp, list[Event]]] = {}  # by the plan's number: to be looked at
         self._numbers: dict[Plan, int] = {}
         self.events: list[Event] = []  # the rules that fired since the last call that may have run a plan
         self._ears, self._calm = ExitStack(), 0  # open while rules are listened to; calls since a plan was new
@@ -128,10 +128,9 @@ class PlanRecording:
         fired, self._calm = [*self.events], 0
         self.events.clear()
         if step.plan in self._numbers:  # shown again, so that its rules are heard
-            plan = self.plans[self._numbers[step.plan]]
-            for n, (waiting, *_) in enumerate(self._waiting):
-                if waiting is plan:
-                    self._waiting[n] = plan, *_without_values(sink, fired)
+            number = self._numbers[step.plan]
+            if number in self._waiting:
+                self._waiting[number] = _without_values(sink, fired)
             return
         if not step.plan.calls or len(self._numbers) >= self._most:
             return
@@ -146,10 +145,9 @@ class PlanRecording:
         )  # fmt: skip
         self._numbers[step.plan] = plan.number
         self.plans.append(plan)
-        self._waiting.append((plan, *_without_values(sink, fired)))
+        self._waiting[plan.number] = _without_values(sink, fired)
         self._measured(plan, step.plan)
-        if self._told is not None:
-            self._told(plan)
+        self._told(plan)
 
     def _between(self) -> None:
         """A plan has run: now and then what is known by now is told, and one of those that wait is looked at; the
@@ -164,13 +162,12 @@ class PlanRecording:
         if now - self._told_at < TOLD_S:
             return
         if self._waiting and now - self._clock > LOOK_AFTER_S and self._spent < LOOK_PART * (now - self._clock):
-            self._look(*self._waiting.pop(0))
+            self._look(next(iter(self._waiting)))
             self._spent += perf_counter() - now
-        if self._told is not None:
-            for plan, number in self._numbers.items():
-                if self.meter.tracks[plan].runs > self.plans[number].runs:
-                    self._measured(self.plans[number], plan)
-                    self._told(self.plans[number])
+        for plan, number in self._numbers.items():
+            if self.meter.tracks[plan].runs > self.plans[number].runs:
+                self._measured(self.plans[number], plan)
+                self._told(self.plans[number])
         self.meter.disturb()
         self._told_at = perf_counter()
 
@@ -187,8 +184,8 @@ class PlanRecording:
 
     def look(self) -> None:
         """Look at the plans that wait for it, and note what was measured of all by now."""
-        while self._waiting:
-            self._look(*self._waiting.pop(0))
+        for number in [*self._waiting]:
+            self._look(number)
         self.settle()
 
     def settle(self) -> None:
@@ -209,8 +206,9 @@ class PlanRecording:
         if self._times:
             plan.seconds, plan.times = times.run.median if times.run is not None else None, times.summary()
 
-    def _look(self, plan: RecordedPlan, sink: UOp, fired: list[Event]) -> None:
-        name, target = f"{self.name} plan {plan.number}".strip(), c_target(plan.device)
+    def _look(self, number: int) -> None:
+        plan, (sink, fired) = self.plans[number], self._waiting.pop(number)
+        name, target = f"{self.name} plan {number}".strip(), c_target(plan.device)
         looked = Looked(name, sink, get_device(plan.device).cost_model, fired, target)
         plan.packed = {name: zlib.compress(_json(value), 1) for name, value in self._answers(looked).items()}
         plan.looked = True
@@ -223,13 +221,10 @@ class PlanRecording:
         for n in range(len(looked.plan.calls)):
             found[f"kernel/{n}"] = looked.kernel(n) if n < self._texts else without
         for file, line in looked.lines:
-            self._keep_lines(file, line)
+            text = linecache.getlines(file)
+            numbers = range(max(1, line - CONTEXT), min(len(text), line + CONTEXT) + 1)
+            self.sources.setdefault(file, {}).update((n, text[n - 1].rstrip("\n")) for n in numbers)
         return found
-
-    def _keep_lines(self, file: str, line: int) -> None:
-        text = linecache.getlines(file)
-        numbers = range(max(1, line - CONTEXT), min(len(text), line + CONTEXT) + 1)
-        self.sources.setdefault(file, {}).update((n, text[n - 1].rstrip("\n")) for n in numbers)
 
     def summary(self) -> Json:
         """The contents of recording.json."""
@@ -329,22 +324,16 @@ def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]
     """A graph and the rules that made it, over memory that is never filled: the memory that they read may go."""
     known: Known = {}
 
-    def bare(root: UOp) -> UOp:
-        for u in toposort((root,), until=known.__contains__):
-            if u.op is Op.BUFFER:
-                known[u] = arena().again(u, (), Storage(u.arg.size, u.arg.dtype, u.arg.device))
-            else:
-                src = tuple(known[s] for s in u.src)
-                known[u] = u if src == u.src else arena().again(u, src, u.arg)
-        return known[root]
+    def visit(u: UOp, src: Src) -> UOp:
+        arg = Storage(u.arg.size, u.arg.dtype, u.arg.device) if u.op is Op.BUFFER else u.arg
+        return u if arg is u.arg and src == u.src else arena().again(u, src, arg)
 
-    made = bare(sink)
-    rules = []
-    for e in fired:
-        several = () if isinstance(e.after, UOp) else tuple(None if x is None else bare(x) for x in e.after)
-        after = bare(e.after) if isinstance(e.after, UOp) else several
-        rules.append(replace(e, before=bare(e.before), after=after))
-    return made, rules
+    def bare(x: Any) -> Any:
+        if isinstance(x, tuple):
+            return tuple(map(bare, x))
+        return x if x is None else rebuild(x, visit, known)
+
+    return bare(sink), [replace(e, before=bare(e.before), after=bare(e.after)) for e in fired]
 
 
 def _line(sink: UOp) -> str:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
         looped,
         parameters_like,
         repeated_while,
+        sized,
     )
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
     from anneal.runtime.jitted import Jit, Recapture, compile, jit

@@ -10,11 +10,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import gt
-from pathlib import Path
 
 from anneal.frozen import Json, frozen
 from anneal.web.jobs import Job, Jobs, read
-from anneal.web.uploads import BundleFolder, Runs, json_of
+from anneal.web.uploads import BundleFolder, Runs
 
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed
@@ -179,11 +178,10 @@ class Curves:
             if job is None or job.kind != "train":
                 return None
             if not (job.over and job.run):
-                path = self.jobs.place(job) / "events.jsonl"
-                return Told(job, path, len(read(path, 0, True)))
+                return Told(job, read(self.jobs.place(job) / "events.jsonl", 0, True))
             name = job.run
-        place, manifest = self.runs.place(name), self.runs.manifest(name)
-        return None if place is None or manifest is None else KeptCurves(id, place, manifest)
+        place = self.runs.place(name)
+        return None if (manifest := place.manifest) is None else KeptCurves(id, place, manifest)
 
 
 @frozen
@@ -201,7 +199,7 @@ class KeptCurves:
         return int(step) if step.isdigit() and len(step) < 16 else 0
 
     def about(self) -> Json:
-        m, config = self.manifest, json_of(self.place, "config.json")
+        m, config = self.manifest, self.place.json("config.json")
         parts = [config.get(k) for k in ("options", "settings")] if isinstance(config, dict) else []
         said = [p for p in parts if isinstance(p, dict)]
         return {
@@ -222,21 +220,17 @@ class KeptCurves:
 
 @frozen
 class Told:
-    """A job: the first `size` bytes of the events that it has told of."""
+    """A job: the text of the events that it has told of."""
 
     job: Job
-    path: Path
-    size: int
-
-    def _events(self) -> bytes:
-        return read(self.path, 0, True)[: self.size]
+    text: bytes
 
     def last(self) -> int:
-        tail = self._events()[-(1 << 16) :].split(b"\n")
+        tail = self.text[-(1 << 16) :].split(b"\n")
         return max([int(e["step"]) for e in _events_of(tail) if e["event"] == "step"], default=0)
 
     def about(self) -> Json:
-        first = self._events().partition(b"\n")[0]
+        first = self.text.partition(b"\n")[0]
         start = next((e for e in _events_of([first]) if e["event"] == "start"), {})
         job = self.job
         return {
@@ -246,19 +240,19 @@ class Told:
 
     def at(self, step: int) -> float | None:
         """The loss of a step."""
-        text = self._events()
+        text = self.text
         begin = text.find(b'"step": %d,' % step)
         line = text[text.rfind(b"\n", 0, begin) + 1 : text.find(b"\n", begin)] if begin >= 0 else b""
         return next((float(e["loss"]) for e in _events_of([line]) if e["event"] == "step" and e["step"] == step), None)
 
     def curves(self) -> tuple[int, tuple[Curve, Curve]]:
         loss, validation = Curve(), Curve()
-        for e in _events_of(self._events().split(b"\n")):
+        for e in _events_of(self.text.split(b"\n")):
             if e["event"] == "step":
                 loss.extend([e["step"]], [e["loss"]])
                 if isinstance(e.get("val_loss"), float):
                     validation.extend([e["step"]], [e["val_loss"]])
-        return self.size, (loss, validation)
+        return len(self.text), (loss, validation)
 
 
 def _events_of(lines: Iterable[bytes]) -> Iterator[Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hmac
 import math
 import os
@@ -12,12 +11,12 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -136,7 +135,8 @@ class Guard:
         await self.app(scope, receive, bound)
 
     def _refused(self, scope: Scope) -> Response | None:
-        headers = Headers(scope=scope)
+        request = HTTPConnection(scope)
+        headers, asked = request.headers, dict(request.query_params)
         reads = scope["method"] in ("GET", "HEAD")
         if headers.get("host", "").lower() not in self.key.hosts or len(headers.getlist("host")) != 1:
             return _no("this host is not the studio's; open the address that `anneal web` printed")
@@ -152,10 +152,13 @@ class Guard:
             return None
         if not reads:
             return _no("this needs the token of the page; reload it")
-        name, asked = _cookie_name(headers), dict(parse_qsl(scope["query_string"].decode("latin-1")))
-        known, said = self.key.fits(_cookie(headers, name)), asked.pop("token", "") if page else ""
+        port = re.search(r":(\d+)$", headers["host"])
+        name = f"{COOKIE}{port[1] if port else 80}"
+        known, said = self.key.fits(request.cookies.get(name, "")), asked.pop("token", "") if page else ""
         if said and scope["method"] == "GET" and (known or self.key.opens(said)):
-            answer = RedirectResponse(_address(scope["path"], asked), 303)
+            # an address here: of two slashes at its start a browser would make another host
+            address = f"/{scope['path'].lstrip('/')}{'?' if asked else ''}{urlencode(asked)}"
+            answer = RedirectResponse(address, 303)
             answer.set_cookie(name, self.key.token, httponly=True, samesite="strict")
             return answer
         if known or (page and not self.key.always):
@@ -172,23 +175,6 @@ def _no(text: str) -> Response:
 
 def _same(said: str, secret: str) -> bool:
     return hmac.compare_digest(said.encode("utf-8", "replace"), secret.encode())
-
-
-def _cookie_name(headers: Headers) -> str:
-    port = re.search(r":(\d+)$", headers["host"])
-    return f"{COOKIE}{port[1] if port else 80}"
-
-
-def _cookie(headers: Headers, name: str) -> str:
-    with contextlib.suppress(CookieError):
-        if found := SimpleCookie(headers.get("cookie", "")).get(name):
-            return str(found.value)
-    return ""
-
-
-def _address(path: str, asked: dict[str, str]) -> str:
-    """An address here: of two slashes at its start a browser would make another host."""
-    return f"/{path.lstrip('/')}{'?' if asked else ''}{urlencode(asked)}"
 
 
 # -- command lines -----------------------------------------------------------------------------------------------------
@@ -226,21 +212,14 @@ def command(
     if device not in DEVICES:
         raise Wrong(f"the device is one of {', '.join(DEVICES)}")
     found = {"device": device}
-    if asked.get("weights") is not None:
-        found["place"] = str(_weights(asked["weights"], uploads, weights))
+    if (of := asked.get("weights")) is not None:  # a job, a run or an upload
+        place = None if not isinstance(of, str) else uploads.path(of) if of.startswith("upload.") else weights(of)
+        if place is None or place.suffix != ".safetensors":
+            raise Wrong("these weights are not here any more; train the model again, or drop its .safetensors file")
+        found["place"] = str(place.resolve())
     model = str(asked.get("model"))
     words = _script(asked, uploads, scripts) if model.startswith("job.") or model.endswith(".py") else []
     return make({**asked, "place": None, "script": words, **found}, uploads)
-
-
-def _weights(asked: Any, uploads: Uploads, weights: Callable[[str], Path | None]) -> Path:
-    """The file of weights behind the id of a job, a run or an upload."""
-    place = None
-    if isinstance(asked, str):
-        place = uploads.path(asked) if asked.startswith("upload.") else weights(asked)
-    if place is None or place.suffix != ".safetensors":
-        raise Wrong("these weights are not here any more; train the model again, or drop its .safetensors file")
-    return place.resolve()
 
 
 def _script(asked: Asked, uploads: Uploads, scripts: Callable[[str], list[str] | None]) -> list[str]:

@@ -110,7 +110,13 @@ def application(studio: Studio) -> Guard:
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={Exception: _failed, 404: _missing, **dict.fromkeys((Wrong, Busy, Refused), _refused)},
+        exception_handlers={
+            Exception: lambda _, error: _error(500, f"the studio failed: {type(error).__name__}"),
+            Wrong: lambda _, error: _error(400, str(error)),
+            Busy: lambda _, error: _error(429, str(error)),
+            Refused: lambda _, error: _error(error.status, str(error)),
+            404: _missing,
+        },
     )
     app.state.studio = studio
     return Guard(app, studio.key)
@@ -129,14 +135,6 @@ def _studio(request: Request) -> Studio:
 
 def _error(status: int, text: str) -> Response:
     return JSONResponse({"error": text}, status)
-
-
-async def _failed(_: Request, error: Exception) -> Response:
-    return _error(500, f"the studio failed: {type(error).__name__}")
-
-
-async def _refused(_: Request, error: Any) -> Response:
-    return _error({Wrong: 400, Busy: 429}.get(type(error)) or error.status, str(error))
 
 
 async def _missing(request: Request, _: Exception) -> Response:
@@ -445,13 +443,13 @@ async def _run(request: Request) -> Response:
 
 
 async def _picture(request: Request) -> Response:
-    found = _studio(request).runs.file(request.path_params["id"], "picture.png")
+    found = _studio(request).runs.place(request.path_params["id"]).read("picture.png")
     return _error(404, "there is no picture") if found is None else Response(found, media_type="image/png")
 
 
 async def _run_kernel(request: Request) -> Response:
     run, name = request.path_params["id"], request.path_params["name"]
-    found = _studio(request).runs.file(run, f"kernels/{name}.wgsl") if NAME.fullmatch(name) else None
+    found = _studio(request).runs.place(run).read(f"kernels/{name}.wgsl") if NAME.fullmatch(name) else None
     if found is None:
         return _error(404, "there is no such kernel")
     return _json({"wgsl": found.decode("utf-8", "replace")}, request)

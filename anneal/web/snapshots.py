@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import gzip
 import hashlib
@@ -271,17 +270,14 @@ def load(question: Json, text: str) -> tuple[bytes, bytes] | None:
     packages that are installed, and which files were downloaded. A file that is newer than this process makes a miss of
     everything, as in `anneal/cache`, which keeps them.
     """
-    packed = cache.load(KIND, _key(text), _packed) if _lasting(question) and cache.enabled() else None
-    return None if packed is None else (gzip.decompress(packed), packed)
+    return cache.load(KIND, _key(text), _unpacked) if _lasting(question) and cache.enabled() else None
 
 
 def keep(question: Json, text: str, packed: bytes, seconds: float) -> None:
     """Keep an answer, packed by gzip, that took `seconds` to find."""
-    if seconds < WORTH_S or len(packed) > LARGEST or not _lasting(question) or not cache.enabled():
-        return
-    key = _key(text)
-    if key is not None and all(changed <= _STARTED for _, changed in _sources()):
-        cache.save(KIND, key, base64.b64encode(packed).decode(), f"studio: {text}")
+    worth = seconds >= WORTH_S and len(packed) <= LARGEST and _lasting(question) and cache.enabled()
+    if worth and all(changed <= _STARTED for _, changed in _sources()):
+        cache.save(KIND, _key(text), base64.b64encode(packed).decode(), f"studio: {text}")
 
 
 def _lasting(question: Json) -> bool:
@@ -291,17 +287,14 @@ def _lasting(question: Json) -> bool:
     return known and question.get("ask") in QUESTIONS
 
 
-def _packed(value: Any) -> bytes | None:
-    try:
-        packed = base64.b64decode(value, validate=True)
-    except (TypeError, ValueError, binascii.Error):
-        return None
-    return packed if packed[:2] == b"\x1f\x8b" else None
+def _unpacked(value: str) -> tuple[bytes, bytes]:
+    packed = base64.b64decode(value)
+    return gzip.decompress(packed), packed
 
 
 def _key(text: str) -> bytes | None:
     decided = _decided()
-    return None if decided is None else hashlib.blake2b(decided + _here() + text.encode(), digest_size=16).digest()
+    return None if decided is None else cache.disk_key(decided, _here(), text)
 
 
 @functools.cache

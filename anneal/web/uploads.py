@@ -191,7 +191,7 @@ class Runs:
         dropped = [u.id for u in self.uploads.all() if u.kind == "run"]
         found = []
         for name in (*[n for n in names if not n.startswith(".")], *dropped):
-            manifest = self.manifest(name)
+            manifest = self.place(name).manifest
             if manifest is not None:
                 manifest.pop("files", None)
                 found.append({**manifest, "id": name, "command": _command(manifest), "dropped": name in dropped})
@@ -199,42 +199,33 @@ class Runs:
 
     def one(self, id: str) -> Json | None:
         """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
-        place, manifest = self.place(id), self.manifest(id)
-        if place is None or manifest is None:
+        place = self.place(id)
+        manifest = place.manifest
+        if manifest is None:
             return None
         events = _lines(place.read("events.jsonl") or b"")
         return {
             **manifest,
             "id": id,
             "command": _command(manifest),
-            "config": json_of(place, "config.json"),
-            "schedule": json_of(place, "schedule.json"),
+            "config": place.json("config.json"),
+            "schedule": place.json("schedule.json"),
             "losses": _losses(place.read("loss.csv") or b""),
             "events": [e for e in events if e.get("event") != "step"],
             "vitals": [e for e in events if e.get("event") == "step" and "lr" in e],
             "picture": place.read("picture.png") is not None,
         }
 
-    def manifest(self, id: str) -> Json | None:
-        """The manifest of a bundle, if there is one."""
-        place = self.place(id)
-        found = None if place is None else json_of(place, "manifest.json")
-        return found if isinstance(found, dict) else None
-
-    def file(self, id: str, name: str) -> bytes | None:
-        """A file of a bundle: the picture that it drew, the text of a kernel."""
-        place = self.place(id)
-        return None if place is None else place.read(name)
-
-    def place(self, id: str) -> BundleFolder | None:
-        """The bundle of that name: one of those that are there."""
-        if not NAME.fullmatch(id) or ".." in id:
-            return None
-        if id.startswith("upload."):
-            packed = self.uploads.path(id)
-            return None if packed is None or packed.suffix != ".zip" else BundleFolder(packed, True)
-        place = self.folder / id
-        return BundleFolder(place) if (place / "manifest.json").is_file() and not place.is_symlink() else None
+    def place(self, id: str) -> BundleFolder:
+        """The bundle of that name; one without files where there is none."""
+        if NAME.fullmatch(id) and ".." not in id:
+            place = self.folder / id
+            packed = self.uploads.path(id) if id.startswith("upload.") else None
+            if packed is not None and packed.suffix == ".zip":
+                return BundleFolder(packed, True)
+            if (place / "manifest.json").is_file() and not place.is_symlink():
+                return BundleFolder(place)
+        return BundleFolder(Path(os.devnull))
 
 
 @frozen
@@ -258,18 +249,23 @@ class BundleFolder:
         except (OSError, KeyError, ValueError, StopIteration, RuntimeError, NotImplementedError, zipfile.BadZipFile):
             return None
 
+    def json(self, name: str) -> Any:
+        """The JSON of a file of it; None for none."""
+        try:
+            return json.loads(self.read(name) or b"null", parse_constant=_nothing)
+        except ValueError:
+            return None
+
+    @property
+    def manifest(self) -> Json | None:
+        """The manifest: the run, and its end; None where there is no bundle."""
+        found = self.json("manifest.json")
+        return found if isinstance(found, dict) else None
+
 
 def _command(manifest: Json) -> str:
     found = manifest.get("command")
     return shlex.join(["anneal", *map(str, found)]) if isinstance(found, list) else ""
-
-
-def json_of(place: BundleFolder, name: str) -> Any:
-    """The JSON of a file of a bundle; None for none."""
-    try:
-        return json.loads(place.read(name) or b"null", parse_constant=_nothing)
-    except ValueError:
-        return None
 
 
 def _nothing(_: str) -> None:

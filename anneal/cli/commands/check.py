@@ -57,7 +57,7 @@ class _Task(flags.Reporting, flags.OnDevice):
         return self.target or ""
 
 
-@flags.command(app, _Task, context_settings={"ignore_unknown_options": True})
+@flags.command(app, context_settings={"ignore_unknown_options": True})
 def check(task: _Task) -> None:
     """Compare kernels with their graphs, and values with the graph as it was written, in float64. Exit code 1: one
     differs, a result is nan or overflows, or nothing could be compared.

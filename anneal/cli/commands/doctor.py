@@ -21,7 +21,7 @@ from anneal.errors import DataError, DeviceError, SettingError, UserError
 from anneal.frozen import frozen
 
 if TYPE_CHECKING:
-    from anneal.inspect import Adapter, Cpu
+    from anneal.inspect import Adapter
 
 app = alone()
 
@@ -36,7 +36,7 @@ class _Question(Reporting):
     device: DeviceFlag = None
 
 
-@command(app, _Question)
+@command(app)
 def doctor(asked: _Question) -> None:
     """List this machine's devices, and say what to do if there is none. Exit code 3: no hardware WebGPU
     adapter.
@@ -62,7 +62,13 @@ def doctor(asked: _Question) -> None:
             }
         )  # fmt: skip
     else:
-        _print_verdict(chosen, processor, cause)
+        yes, no = ("\N{CHECK MARK}", "\N{BALLOT X}") if fits("\N{CHECK MARK}\N{BALLOT X}") else ("ok:", "no:")
+        if chosen is not None:
+            data(f"{yes} webgpu: {chosen.name} ({chosen.backend}). Next: anneal train nanogpt")
+        else:
+            data(f"{no} webgpu: {cause}")
+        data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
+        data(f"  kernels: {processor.kernels}")
         sys.stdout.flush()
         for line in steps:
             message(f"  {line}")
@@ -87,16 +93,6 @@ def _card(asked: _Question) -> None:
     table(["function", "ULP", "at", "arguments"], rows, words=3)
     for name, value in found.facts:
         data(f"{name}: {value}")
-
-
-def _print_verdict(used: Adapter | None, processor: Cpu, cause: str) -> None:
-    yes, no = ("\N{CHECK MARK}", "\N{BALLOT X}") if fits("\N{CHECK MARK}\N{BALLOT X}") else ("ok:", "no:")
-    if used is not None:
-        data(f"{yes} webgpu: {used.name} ({used.backend}). Next: anneal train nanogpt")
-    else:
-        data(f"{no} webgpu: {cause}")
-    data(f"{yes} cpu: {processor.processor}, {processor.cores} cores, NumPy with {processor.blas}")
-    data(f"  kernels: {processor.kernels}")
 
 
 def _gives(a: Adapter) -> list[tuple[bool, str]]:
@@ -130,7 +126,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BYTES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-@command(cache, Reporting)
+@command(cache)
 def where(asked: Reporting) -> None:
     """Print the cache directory; ANNEAL_CACHE_DIR sets another, ANNEAL_CACHE=0 turns the cache off."""
     place = _place()
@@ -144,7 +140,7 @@ class _Listing(Reporting):
     everything: bool = switch("--all", f"List every entry, not only the {_LISTED} used last.")
 
 
-@command(cache, _Listing)
+@command(cache)
 def ls(asked: _Listing) -> None:
     """List the entries, most recently used first: size, age, kind, description."""
     from anneal.cache import entries
@@ -184,7 +180,7 @@ class _Pruning(Reporting):
     everything: bool = switch("--all", "Remove every entry.")
 
 
-@command(cache, _Pruning)
+@command(cache)
 def prune(asked: _Pruning) -> None:
     """Remove entries; they are compiled again when needed."""
     from anneal.cache import prune as remove

@@ -44,7 +44,7 @@ class _Question(flags.Reporting):
     device: flags.PlannedFlag = None
 
 
-@command(app, _Question)
+@command(app)
 def explain(asked: _Question) -> None:
     """Print the rewrite rules of an op, or those that fire while a model is compiled: how often, in which passes, for
     which lines and modules. Without either, list the ops.
@@ -195,7 +195,7 @@ class _GraphView(flags.Reporting):
     device: flags.PlannedFlag = None
 
 
-@command(app, _GraphView)
+@command(app)
 def graph(view: _GraphView) -> None:
     """Print the graph of one training step: its nodes, and their number by phase and op; or the result of a pass."""
     from anneal.inspect import nodes, traced_model
@@ -267,7 +267,7 @@ class _KernelView(flags.Reporting):
     trace: Path | None = option("With --time: write a trace for ui.perfetto.dev.", "FILE.json")
 
 
-@command(app, _KernelView)
+@command(app)
 def kernels(view: _KernelView) -> None:
     """Print the fused kernels of a model as a table: cost, phase, what they compute. --wgsl prints one, --time runs
     them.

@@ -158,7 +158,7 @@ class _Order(flags.Reporting):
     name: str | None = option("Title of the page.", "TEXT")
 
 
-@flags.command(app, _Order)
+@flags.command(app)
 def export(order: _Order) -> None:
     """Write a model as a web page that runs it in any browser."""
     from anneal.pages import DEFAULT, export as write, page_device, profile
@@ -203,7 +203,7 @@ class _Question(flags.Reporting):
     size: flags.Sizes = None
 
 
-@flags.command(app, _Question)
+@flags.command(app)
 def fit(question: _Question) -> None:
     """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
     from anneal.pages import PROFILES, fit as fitted, page_device, profile

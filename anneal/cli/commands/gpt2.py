@@ -85,7 +85,7 @@ class _Run:
         return (self.end - self.ready) / count if count > 0 else None
 
 
-@flags.command(gpt2, _Options)
+@flags.command(gpt2)
 def sample(options: _Options) -> int:
     """Continue a text. Downloads GPT-2 small the first time, 548 MB. Ctrl-C stops and keeps the text so far."""
     from concurrent.futures import ThreadPoolExecutor
@@ -341,7 +341,7 @@ class _Text(flags.Reporting):
     model_dir: Path | None = option("Directory of another vocabulary.", "DIR")
 
 
-@flags.command(tokens, _Text)
+@flags.command(tokens)
 def tokenize(asked: _Text) -> None:
     """Write a text as GPT-2's tokens, in llm.c's layout, for gpt2 to train on."""
     from anneal.training import write_tokens

@@ -43,7 +43,7 @@ class _Question(flags.Reporting):
     )
 
 
-@command(app, _Question)
+@command(app)
 def info(asked: _Question) -> None:
     """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
     from anneal.onnx import load
@@ -133,7 +133,7 @@ class _Run(flags.Reporting, flags.OnDevice):
     seed: int = flags.seed("inputs", default=0)
 
 
-@command(app, _Run)
+@command(app)
 def run(asked: _Run) -> None:
     """Run a model and print its outputs: dtype, shape, the first values."""
     from anneal.onnx import load
@@ -205,7 +205,7 @@ class _Comparison(flags.Reporting, flags.OnDevice):
     seed: int = flags.seed("inputs", default=0)
 
 
-@command(app, _Comparison)
+@command(app)
 def check(asked: _Comparison) -> None:
     """Compare every node's value with onnxruntime's, or with the onnx package's reference. Exit code 1: one
     differs.
@@ -343,7 +343,7 @@ class _Export(flags.Reporting):
     scratch: flags.Scratch = False
 
 
-@command(app, _Export, "export")
+@command(app, "export")
 def export_model(order: _Export) -> None:
     """Export an example model, in evaluation mode, as an ONNX file."""
     from anneal.onnx import export

@@ -48,7 +48,7 @@ class _Task(flags.Reporting, flags.OnDevice):
     no_times: bool = flags.switch("--no-times", "Do not time kernels.")
 
 
-@flags.command(app, _Task, context_settings={"ignore_unknown_options": True})
+@flags.command(app, context_settings={"ignore_unknown_options": True})
 def record(task: _Task) -> None:
     """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
     shows of them.
@@ -133,7 +133,7 @@ class _Options(flags.Reporting):
     dry: bool = flags.switch("--dry-run", "Print the call of mpirun, and stop.")
 
 
-@flags.command(app, _Options, context_settings={"allow_interspersed_args": False})
+@flags.command(app, context_settings={"allow_interspersed_args": False})
 def launch(options: _Options) -> int:
     """Start a command or a script in several processes, by mpirun: `anneal launch -n 4 train nanogpt`."""
     word = options.program[0]

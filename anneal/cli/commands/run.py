@@ -43,7 +43,7 @@ class Story(flags.Reporting, flags.OnDevice):
     seed: int = flags.seed("the sampling", default=1)
 
 
-@command(app, Story)
+@command(app)
 def llama2c(story: Story) -> int:
     """Generate a story with a llama2.c checkpoint. Ctrl-C stops and keeps the text so far."""
     example = load_module("llama2c")
@@ -149,7 +149,7 @@ class CharacterModel:
         return "\n" if token == self.end else self.characters[token]
 
 
-@command(app, _Options, "text")
+@command(app, "text")
 def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
@@ -253,7 +253,7 @@ class _Pictures(flags.Reporting):
     download: flags.Download = False
 
 
-@command(app, _Pictures)
+@command(app)
 def resnet9(asked: _Pictures) -> None:
     """Classify test pictures of CIFAR-10, or generated shapes without it."""
     from anneal.training import downloads, png

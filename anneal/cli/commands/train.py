@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,7 +86,7 @@ def _beside(call: Callable[[], T]) -> Future[T]:
     return found
 
 
-@flags.command(app, _Options, cls=flags.ModelCommand)
+@flags.command(app, cls=flags.ModelCommand)
 def train(options: _Options) -> int:
     """Train an example model, then show a sample. Ctrl-C stops early, with the sample."""
     from anneal.cli._reporters import Bundle, Several
@@ -335,15 +335,21 @@ def _advance(
 ) -> None:
     """Do up to `most` steps, as many as fit between two looks, and then read their losses at once.
 
-    Reading a loss waits for the device, which would stand still between steps if every loss were read at once.
+    Reading a loss waits for the device, which would stand still between steps if every loss were read at once. `meter`
+    measures the runs, None where nobody asked for times.
     """
-    from anneal.runtime import values
+    from anneal.runtime import Launch, metered, observed, values
 
     pending: list[Any] = []
     begin = time.perf_counter()
     while not pending or (len(pending) < most and not stop and time.perf_counter() - begin < _LOOK_S):
-        with _launches(progress, meter):
+        seen: list[Any] = []
+        with nullcontext() if meter is None else metered(meter), observed(seen.append):
             pending.append(training.step())
+        if seen:  # a replayed step plans no kernels, and launches those of the step that it captured
+            progress.kernels = sum(step.kernels for step in seen)
+            plans = [step.plan for step in seen if isinstance(step, Launch)]
+            progress.phases = dict(Counter(c.phase for plan in plans for c in plan.calls))
     losses = [float(v) for v in values(pending)]
     if getattr(training, "watched", False):
         progress.vitals = _vitals(training)
@@ -366,26 +372,6 @@ def _vitals(training: Any) -> dict[str, float | int | None]:
         "norm": None if norm is None else float(norm.item()),
         "bytes": get_device(settings.current().device).memory().in_use,
     }
-
-
-@contextmanager
-def _launches(progress: Progress, meter: Meter | None) -> Iterator[None]:
-    """Count the kernels that a step plans; a replayed step plans none and launches those of the step it captured.
-
-    Args:
-        meter: what measures the runs; None where nobody asked for times.
-    """
-    from anneal.runtime import Launch, metered, observed
-
-    seen: list[Any] = []
-    with ExitStack() as stack:
-        if meter is not None:
-            stack.enter_context(metered(meter))
-        stack.enter_context(observed(seen.append))
-        yield
-    if seen:
-        progress.kernels = sum(step.kernels for step in seen)
-        progress.phases = dict(Counter(c.phase for step in seen if isinstance(step, Launch) for c in step.plan.calls))
 
 
 class _Kernels:

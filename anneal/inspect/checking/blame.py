@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import Any
@@ -21,12 +21,12 @@ from anneal.frozen import Json, frozen
 from anneal.inspect.checking.bounds import Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Report, Suspect
+from anneal.inspect.checking.repro import Finding, Trial
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
-from anneal.runtime import Execution
-from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Known, Op, Src, UOp, arena, const, toposort
-from anneal.uop.sizes import Sizes, evaluator, mapped, symbolic_arg, unbound
+from anneal.runtime import Execution, sized
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Op, Src, UOp, arena, const, toposort
 
 _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
@@ -34,25 +34,20 @@ _SIDES = 1 << 16  # elements of one side of a rule
 _NUMBERS = {*ALU, *MOVEMENT, Op.CONST, Op.IOTA}
 
 
-def again(
-    device: AnyDevice, program: Any, call: schedule.Call, sizes: Sequence[tuple[int, Any]], before: Sequence[Array],
-    values: Sizes,
-) -> list[Array]:  # fmt: skip
-    """The values that a program stores, run on memory of its own with these contents."""
-    with ExitStack() as stack:
-        buffers = []
-        for (size, dtype), content in zip(sizes, before, strict=True):
-            buffers.append(device.alloc(size, dtype))
-            stack.callback(device.free, buffers[-1])
-            device.upload(buffers[-1], content)
-        device.prepare([(program, buffers)], values).run()
-        return device.download_all([(b, *kind) for b, kind in zip(buffers, sizes[: call.outputs])])
-
-
-def kernel_blame(device: AnyDevice, program: Any, sink: UOp, run: Callable[[Any], bool | None]) -> str:
-    """The part at fault for a kernel that does not do what its graph says. `run` says if a program is right, or None if
-    its bits differ from run to run.
+def kernel_blame(r: CheckRun) -> str:
+    """The part at fault for a kernel that does not do what its graph says, found by running it again, as it is and
+    compiled otherwise.
     """
+    program: Any = r.execution.programs[r.n]
+    device, sink = r.device, r.call.kernel.sink
+
+    def run(program: Any) -> bool | None:
+        """True if the program is right; None if its bits differ from run to run."""
+        first, second = [r.trial.run(device, program) for _ in range(2)]
+        if any(a.tobytes() != b.tobytes() for a, b in zip(first, second, strict=True)):
+            return None
+        return all(compared.ok for compared in r.trial.compared(first))
+
     once = run(program)
     if once is None:
         return (
@@ -139,32 +134,28 @@ def suspects(r: CheckRun) -> list[Suspect]:
             forget()
             with tracing() as events:
                 graph = schedule.kernel_graph(piece)
-            memory = KernelValues(graph, r.before, r.execution.values)
+            memory = KernelValues(graph, r.trial.before, r.trial.values)
             _look_at(events, found, "range-propagation", partial(_kernel_sides, memory), {})
     return list(found.values())
 
 
-class Built:
-    """Rules that fire while a program makes its graph: those whose two sides differ by themselves.
+def wrong_rules(events: list[Event], times: Counter[tuple[str, str]]) -> list[Suspect]:
+    """The rules among `events`, of a program that makes its graph, whose two sides differ by themselves; empties
+    `events`.
 
-    Such a rule is part of the graph as it was written: no kernel differs from it. Each is looked at a few times.
+    Such a rule is part of the graph as it was written: no kernel differs from it. Each is looked at a few times, which
+    `times` counts.
     """
-
-    def __init__(self) -> None:
-        self._times: Counter[tuple[str, str]] = Counter()
-
-    def wrong(self, events: list[Event]) -> list[Suspect]:
-        """The wrong rules among those of `events`; empties `events`."""
-        some = []
-        for e in events:
-            if e.table == "fold" and self._times[e.rule, e.place] < _TIMES:
-                self._times[e.rule, e.place] += 1
-                some.append(e)
-        events.clear()
-        found: dict[tuple[str, str], Suspect] = {}
-        with arena().untracked():
-            _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
-        return list(found.values())
+    some = []
+    for e in events:
+        if e.table == "fold" and times[e.rule, e.place] < _TIMES:
+            times[e.rule, e.place] += 1
+            some.append(e)
+    events.clear()
+    found: dict[tuple[str, str], Suspect] = {}
+    with arena().untracked():
+        _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
+    return list(found.values())
 
 
 def _look_at(
@@ -254,21 +245,15 @@ def _kernel_sides(memory: KernelValues, e: Event) -> tuple[Bounded, Bounded] | N
 
 
 @frozen
-class StoredValue:
-    """A value that a call stores: the places of the nodes that it is, the call's first; none for a partial one."""
-
-    value: int
-    places: Ints
-
-
-@frozen
 class CheckedProgram:
-    """A plan beside its graph: `nodes` by place, without symbolic sizes, and what each call writes."""
+    """A plan beside its graph: `nodes` by place, without symbolic sizes, and for each value that a call writes the
+    places of the nodes that it is, the call's first; none for a partial one.
+    """
 
     plan: schedule.Plan
     nodes: Src
     origins: tuple[schedule.Origin, ...]
-    written: tuple[tuple[StoredValue, ...], ...]
+    written: list[dict[int, Ints]]
 
 
 @frozen
@@ -279,21 +264,6 @@ class CheckLimits:
 
     kernel: int = 1 << 21
     tensor: int = 1 << 26
-
-
-Expected = list[tuple[Array, Array, Array]]  # by output: places in memory, values, bounds
-
-
-@dataclass(slots=True)
-class Finding:
-    """A difference, with everything to show it again: the call, its program and the values that it read."""
-
-    difference: Difference
-    call: schedule.Call
-    program: Any
-    before: list[Array]
-    expected: Expected
-    values: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -324,7 +294,7 @@ class CheckRun:
     found: list[Finding]
     held: dict[int, HeldValue] = field(default_factory=dict)
     n: int = 0
-    before: list[Array] = field(default_factory=list)
+    trial: Trial = field(init=False)
     after: list[Array] = field(default_factory=list)
     lives: list[Array | None] = field(default_factory=list)
     failed: list[Difference] = field(default_factory=list)
@@ -347,6 +317,11 @@ class CheckRun:
     @property
     def plan(self) -> schedule.Plan:
         return self.program.plan
+
+    def node(self, v: int) -> UOp | None:
+        """The node whose value the call writes as `v`; None for a partial value."""
+        places = self.program.written[self.n].get(v)
+        return self.program.nodes[places[0]] if places else None
 
     def dtype(self, v: int) -> DType:
         return self.plan.values[v].dtype
@@ -378,31 +353,16 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
     for call in plan.calls:
         several = waiting[call.places]
         roots = several.pop(0) if len(several) > 1 else several[0]
-        found = []
+        found = {}
         for v, root, at in zip(call.args[: call.outputs], roots, call.places):
             kind = root.dtype, root.size
             same = [n for n in ends.get(base(root), ()) if (order[n].dtype, order[n].size) == kind]
-            found.append(StoredValue(v, tuple(sorted(same, key=lambda n: (n != at, -n)))))
-        written.append(tuple(found))
-    return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), tuple(written))
+            found[v] = tuple(sorted(same, key=lambda n: (n != at, -n)))
+        written.append(found)
+    return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), written)
 
 
 def _with_numbers(nodes: list[UOp]) -> Src:
     """The nodes with the values of bound variables in their place."""
-    if not SYMBOLIC.seen:
-        return tuple(nodes)
-    new: Known = {}
-
-    def number(u: UOp) -> int:
-        values: dict[str, int] = {}
-        return evaluator((unbound(u, values),))(values)[0]
-
     with arena().untracked():
-        for u in nodes:
-            src = tuple(new[s] for s in u.src)
-            arg = mapped(u.arg, number) if symbolic_arg(u.arg) else u.arg
-            if u.op is Op.BIND:
-                new[u] = const(u.dtype, u.arg[3])
-            else:
-                new[u] = u if src == u.src and arg is u.arg else UOp(u.op, u.dtype, src, arg, u.tag)
-    return tuple(new[u] for u in nodes)
+        return sized(nodes, lambda u: const(u.dtype, u.arg[3]), {}) if SYMBOLIC.seen else tuple(nodes)

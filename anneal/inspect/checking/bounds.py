@@ -25,6 +25,7 @@ def unheard() -> np.errstate:
 # A sum of more terms is a loop, whose result alone is added to others: of several accumulators, that is.
 MOST_TERMS = 64
 _ROUNDED_EXACTLY = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.CAST))
+_MONOTONE = frozenset((Op.AND, Op.MUL, Op.MIN, Op.OR, Op.ADD, Op.MAX))  # of bools
 _SUMS = frozenset((Op.ADD, Op.SUB, Op.NEG, Op.ABS, Op.MAX, Op.MIN))
 
 
@@ -296,14 +297,12 @@ def _where(condition: Bounded, a: Bounded, b: Bounded) -> Bounded:
     error = np.where(condition.value, a.error, b.error)
     if condition.exact:
         return tight(value, error)
-    other, its = np.where(condition.value, b.value, a.value), np.where(condition.value, b.error, a.error)
-    if value.dtype.kind == "b":
-        apart = (other != value).astype(float)
-    else:
-        x, y = other.astype(float), value.astype(float)
+    far = []
+    for side in (a, b):  # the one that is chosen is its own bound away
+        x, y = side.value.astype(float), value.astype(float)
         apart = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-    both = np.maximum(error, np.where(np.isnan(apart), np.inf, apart) + its)
-    return Bounded(value, np.where(condition.error > 0, both, error))
+        far.append(np.where(np.isnan(apart), np.inf, apart) + side.error)
+    return Bounded(value, np.where(condition.error > 0, np.maximum(*far), error))
 
 
 def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded]) -> Array:
@@ -321,16 +320,15 @@ def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded
 
 
 def _logic(op: Op, sources: Sequence[Bounded]) -> Array:
+    """The bound of a bool: of a monotone op it is known where the op gives one thing at both ends."""
     if len(sources) == 1:
         return sources[0].error
-    (a, ua), (b, ub) = [(s.value, s.error > 0) for s in sources]
-    if op in (Op.AND, Op.MUL, Op.MIN):
-        out = (ua & (b | ub)) | (ub & (a | ua))
-    elif op in (Op.OR, Op.ADD, Op.MAX):
-        out = (ua & (~b | ub)) | (ub & (~a | ua))
-    else:
-        out = ua | ub
-    return np.where(out, 1.0, 0.0)
+    unsure = [s.error > 0 for s in sources]
+    if op not in _MONOTONE:
+        return np.where(reduce(np.logical_or, unsure), 1.0, 0.0)
+    ends = [[np.where(u, end, s.value) for u, s in zip(unsure, sources, strict=True)] for end in (False, True)]
+    low, high = (MEANINGS[op](*values) for values in ends)
+    return np.where(low != high, 1.0, 0.0)
 
 
 def cast(x: Bounded, kind: DType, dtype: DType) -> Bounded:

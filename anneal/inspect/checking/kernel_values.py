@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.backend import MEANINGS, numpy_dtype
-from anneal.errors import CompilerError
 
 from anneal.inspect.checking.bounds import (  # isort: skip
     EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unheard, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
-from anneal.uop import ALU, DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
+from anneal.uop import DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
 from anneal.uop.sizes import Sizes, evaluator
 
 
@@ -203,26 +202,14 @@ def argsort(keys: Bounded) -> Bounded:
     wide = value[order].astype(float)
     above = np.maximum.accumulate(wide + error)
     below = np.minimum.accumulate((wide - error)[::-1])[::-1]
-    near = np.zeros(value.size, bool)
-    close = above[:-1] >= below[1:]
-    sure = (error[:-1] == 0) & (error[1:] == 0)
-    near[:-1] |= close & ~sure
-    near[1:] |= close & ~sure
-    return Bounded(order, np.where(near, np.inf, 0.0) if near.any() else EXACT)
+    close = (above[:-1] >= below[1:]) & (error[:-1] + error[1:] > 0)
+    return tight(order, np.where(np.append(close, False) | np.append(False, close), np.inf, 0.0))
 
 
 _OPEN = Bounded(np.ones((), bool))  # the gate of a load that has none
 _LANES = 1 << 16  # elements of an array at once
 _DRAWN = 1 << 19  # elements of arithmetic for the bounds of one store
 _MOST_WIDE = 1 << 22  # elements of memory that is made wide as a whole
-
-
-class StoredPoints(NamedTuple):
-    """The result of one store at some points: the places in its memory, the values, and a mask of those read."""
-
-    places: Array
-    value: Bounded
-    live: Array
 
 
 class _Frame(NamedTuple):
@@ -265,45 +252,57 @@ class KernelValues:
         loops = [r for r in _ranges(order) if r.arg[1] != "reduce"]
         return loops, [self._extent(r) for r in loops]
 
-    def _pieces(self, chosen: Array, work: int) -> Iterator[Array]:
+    def _frames(
+        self, loops: Nodes, extents: Sequence[int], points: Array | None = None, work: int = 1
+    ) -> Iterator[tuple[_Frame, Array]]:
+        """The points with these numbers, or all, in pieces with their numbers: an axis for each reduce range behind the
+        first.
+        """
+        points, ones = np.arange(math.prod(extents)) if points is None else points, (1,) * len(self._axes)
         step = max(1, _LANES // work)
-        for i in range(0, chosen.size, step):
-            yield chosen[i : i + step]
+        for i in range(0, points.size, step):
+            some = points[i : i + step]
+            digits = np.unravel_index(some, tuple(extents)) if loops else ()
+            places = {r: d.astype(np.int32).reshape(-1, *ones) for r, d in zip(loops, digits, strict=True)}
+            yield _Frame(places, {}), some
 
-    def _frame(self, loops: Nodes, extents: Sequence[int], chosen: Array) -> _Frame:
-        """The points with these numbers, an axis for each reduce range behind the first."""
-        ones = (1,) * len(self._axes)
-        digits = np.unravel_index(chosen, tuple(extents)) if loops else ()
-        return _Frame({r: d.astype(np.int32).reshape(-1, *ones) for r, d in zip(loops, digits, strict=True)}, {})
+    def written(self, slot: int, budget: int, seed: int = 0) -> tuple[Array, Bounded, Array, bool]:
+        """The places in output `slot` that are written, the values there, a mask of those that are read, and True if
+        that is all of it. Points are drawn if all are more work than `budget` elements.
+        """
+        whole = True
+        nothing = np.zeros(0)
+        found = [(nothing.astype(int), nothing, nothing, nothing.astype(bool))]
+        for store in self.stores(slot):
+            _, extents, work = self.points(store)
+            total = math.prod(extents)
+            drawn = chosen(total, max(64, budget // work), seed)
+            whole = whole and drawn.size == total
+            found += self.at(store, drawn)
+        index, value, error, live = map(np.concatenate, zip(*(found[1:] or found)))
+        inside = (index >= 0) & (index < self.memory[slot].size)
+        return index[inside], Bounded(value[inside], error[inside]), live[inside], whole
 
-    def stored(self, store: UOp, budget: int, seed: int = 0) -> Iterator[tuple[StoredPoints, bool]]:
-        """The values that `store` writes, in pieces, and True if they are all of it. Points are drawn if all are more
-        work than `budget` elements.
+    def at(self, store: UOp, points: Array) -> Iterator[tuple[Array, Array, Array, Array]]:
+        """The places, the values, their bounds and the mask of `written` at points of the loops of `store`, by number,
+        in pieces.
         """
         loops, extents, work = self.points(store)
-        total = math.prod(extents)
-        drawn = chosen(total, max(64, budget // work), seed)
-        for piece in self._pieces(drawn, work):
-            yield self.at(store, loops, extents, piece), drawn.size == total
-
-    def at(self, store: UOp, loops: Nodes, extents: Sequence[int], chosen: Array) -> StoredPoints:
-        """The values that `store` writes at points of its loops, by number."""
         self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(_below(store)) if r.arg[1] == "reduce"])}
-        frame = self._frame(loops, extents, chosen)
-        count = chosen.size
-        index = spread(self._value(store.src[1], frame).value, count)
-        value = self._value(store.src[2], frame)
-        live = self._live(store, frame, count)
-        if len(store.src) > 3:
-            live = live & spread(self._value(store.src[3], frame).value, count)
-        return StoredPoints(index, value.moved(partial(spread, count=count)), live)
+        for frame, some in self._frames(loops, extents, points, work):
+            here = partial(spread, count=some.size)
+            live = self._live(store, frame, some.size)
+            if len(store.src) > 3:
+                live = live & here(self._value(store.src[3], frame).value)
+            value = self._value(store.src[2], frame).moved(here)
+            yield here(self._value(store.src[1], frame).value), value.value, value.whole(), live
 
     def point_of(self, store: UOp, element: int) -> int | None:
         """The number of a point of the loops at which `store` writes this element."""
-        for _, chosen, places in self._places(store):
+        for _, points, places in self._places(store):
             hits = np.flatnonzero(places == element)
             if hits.size:
-                return int(chosen[hits[0]])
+                return int(points[hits[0]])
         return None
 
     def sides(self, a: UOp, b: UOp, points: int = 4096) -> tuple[Bounded, Bounded]:
@@ -311,21 +310,20 @@ class KernelValues:
         ranges = _ranges(toposort((a, b)))
         extents = [max(1, self._extent(r)) for r in ranges]
         self._axes = {}
-        frame = self._frame(ranges, extents, chosen(math.prod(extents), points, 0))
+        frame, _ = next(self._frames(ranges, extents, chosen(math.prod(extents), points, 0)))
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
         """The places in memory that `store` writes, and a mask of those that are read, in pieces."""
-        for frame, chosen, places in self._places(store):
-            yield places, self._live(store, frame, chosen.size)
+        for frame, points, places in self._places(store):
+            yield places, self._live(store, frame, points.size)
 
     def _places(self, store: UOp) -> Iterator[tuple[_Frame, Array, Array]]:
         """All points of a store in pieces, with their numbers, and the places in memory that it writes there."""
         loops, extents, _ = self.points(store)
         self._axes = {}
-        for chosen in self._pieces(np.arange(math.prod(extents)), 1):
-            frame = self._frame(loops, extents, chosen)
-            yield frame, chosen, spread(self._value(store.src[1], frame).value, chosen.size)
+        for frame, points in self._frames(loops, extents):
+            yield frame, points, spread(self._value(store.src[1], frame).value, points.size)
 
     def _live(self, store: UOp, frame: _Frame, count: int) -> Array:
         """A mask of the points whose values are read."""
@@ -347,8 +345,7 @@ class KernelValues:
             return int(evaluator((e,))(self.values)[0])
         if r not in self._longest:
             loops, extents = self._loops(_below(e))
-            pieces = self._pieces(np.arange(math.prod(extents)), 1)
-            found = [self._value(e, self._frame(loops, extents, piece)).value for piece in pieces]
+            found = [self._value(e, frame).value for frame, _ in self._frames(loops, extents)]
             self._longest[r] = max([int(x.max(initial=0)) for x in found], default=0)
         return self._longest[r]
 
@@ -383,9 +380,7 @@ class KernelValues:
             both = [self._read(rows, ...), self._read(values, ...).moved(lambda a: a.reshape(n, -1))]
             whole = scattered(UOp(u.op, u.dtype, (u.src[0], taken), u.arg), both)
             return whole.moved(lambda a: a[tuple(s.value for s in src)])
-        if u.op in ALU:
-            return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
-        raise CompilerError(f"check: {u.op.name} does not belong in a kernel graph", node=repr(u))
+        return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
 
     def _load(self, u: UOp, index: Bounded, gate: Bounded = _OPEN) -> Bounded:
         memory = self.memory[u.src[0].arg[0]]
@@ -477,15 +472,11 @@ def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes
     kernel = KernelValues(sink, memory, values)
     found = []
     for slot in range(outputs):
-        errors, whole = np.zeros(memory[slot].size), True
+        index, value, live, whole = kernel.written(slot, _DRAWN)
+        errors = np.zeros(memory[slot].size)
         drawn, read = np.zeros((2, errors.size), bool)
-        for store in kernel.stores(slot):
-            for piece, complete in kernel.stored(store, _DRAWN):
-                inside = (piece.places >= 0) & (piece.places < errors.size)
-                places, error = piece.places[inside], piece.value.whole()[inside]
-                errors[places] = np.where(np.isfinite(error), error, 0.0)
-                drawn[places], read[places] = True, piece.live[inside]
-                whole = whole and complete
+        errors[index] = np.where(np.isfinite(value.error), value.error, 0.0)
+        drawn[index], read[index] = True, live
         if not whole and drawn.any():
             errors[~drawn] = errors.max()
         found.append((errors, None if (drawn == read).all() else np.flatnonzero(read)))

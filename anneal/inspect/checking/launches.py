@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import AnyDevice
+from anneal.frozen import Json, Texts
 
 from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, Expected, Finding, HeldValue, StoredValue, again, kernel_blame, program_of, suspects,
+    CheckLimits, CheckRun, HeldValue, kernel_blame, program_of, suspects,
 )  # fmt: skip
-from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps
+from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
-from anneal.inspect.checking.not_finite import look
-from anneal.inspect.checking.records import CheckedKernel, Difference, Report, Suspect
-from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base
+from anneal.inspect.checking.records import CheckedKernel, Difference, NotFinite, Report, Suspect
+from anneal.inspect.checking.repro import Finding, Trial
+from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import Lines, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
-from anneal.uop import Op, UOp
+from anneal.uop import ALU, Op, UOp, toposort
 
 
 def check_launch(
@@ -61,11 +64,11 @@ def check_launch(
 def _check_call(r: CheckRun) -> None:
     call, program = r.call, r.execution.programs[r.n]
     pieces = r.pieces(call.args)
-    r.before = r.device.download_all(pieces)
+    r.trial = Trial(call, r.device.download_all(pieces), [], dict(r.execution.values))
     r.failed, r.note = list(_changed(r)), []
     r.device.prepare([(program, [r.execution.buffers[v] for v in call.args])], r.execution.values).run()
     r.after = r.device.download_all(pieces[: call.outputs])
-    own, expected = _beside_kernel(r)
+    own = _beside_kernel(r)
     tensor = _beside_tensors(r, own)
     r.report.kernels.append(
         CheckedKernel(
@@ -85,7 +88,7 @@ def _check_call(r: CheckRun) -> None:
     )
     if r.failed:
         r.report.differences += r.failed
-        r.found.append(Finding(r.failed[0], call, program, r.before, expected, dict(r.execution.values)))
+        r.found.append(Finding(r.failed[0], r.trial, program))
     look(r)
 
 
@@ -93,16 +96,16 @@ def _changed(r: CheckRun) -> Iterator[Difference]:
     """The first value that is not any more what was written: its memory was given to another too early."""
     call = r.call
     for slot, mine in enumerate(call.args[: call.outputs]):
-        size = r.before[slot].size
+        size = r.trial.before[slot].size
         for v in call.args if size else ():
             if v != mine and r.execution.buffers[v] is r.execution.buffers[mine]:
                 blame = f"it writes v{mine} into the memory of v{v}: the memory plan is at fault"
-                wrong = _Wrong(0, f"in the memory of v{v}", "memory of its own", 0.0, size, size)
-                yield _difference(r, mine, "memory", blame, wrong)
+                got, expected = [f"in the memory of v{v}"], Bounded(np.array(["memory of its own"]))
+                yield _difference(r, mine, "memory", blame, got, expected, Compared(size, 0, size, 0.0, 0))
                 return
-    for v, before in zip(call.args, r.before, strict=True):
+    for v, before in zip(call.args, r.trial.before, strict=True):
         held = r.held.get(v)
-        if held is None or _bits(held.content) == _bits(before):
+        if held is None or held.content.tobytes() == before.tobytes():
             continue
         changed = (_bytes(held.content) != _bytes(before)).any(axis=1)
         who = f"kernel {held.writer}" if held.writer is not None else "the program"
@@ -110,7 +113,7 @@ def _changed(r: CheckRun) -> Iterator[Difference]:
             f"it reads v{v}, which no longer holds what {who} wrote: the memory plan is at fault, or a kernel writes "
             "beyond its own memory"
         )
-        yield _difference(r, v, "memory", blame, _first_of(changed, before, held.content))
+        yield _difference(r, v, "memory", blame, before, Bounded(held.content), _first_of(changed))
         return
 
 
@@ -119,72 +122,43 @@ def _bytes(a: Array) -> Array:
     return np.ascontiguousarray(a).view(np.uint8).reshape(a.size, -1)
 
 
-def _bits(a: Array) -> bytes:
-    return np.ascontiguousarray(a).tobytes()
-
-
 # -- beside the kernel's own graph -----------------------------------------------------------------------------------
 
 
-def _beside_kernel(r: CheckRun) -> tuple[list[Compared], Expected]:
-    """The comparison of each output with its kernel graph, and the expected values with their places. Notes which
+def _beside_kernel(r: CheckRun) -> list[Compared]:
+    """The comparison of each output with its kernel graph. Notes the expected values with their places, and which
     elements are read (None: all).
     """
-    kernel = KernelValues(r.call.kernel.sink, r.before, r.execution.values)
+    kernel = KernelValues(r.call.kernel.sink, r.trial.before, r.trial.values)
     results = []
-    expected = []
     r.lives = []
-    for slot, (v, before, after) in enumerate(zip(r.call.args, r.before, r.after)):
-        stores = kernel.stores(slot)
-        found = [x for store in stores for x in kernel.stored(store, r.limits.kernel, r.n)]
-        whole = all(complete for _, complete in found)
-        columns = [(p.places, p.value.value, p.value.whole(), p.live) for p, _ in found]
-        nothing = np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0, bool)
-        index, value, error, alive = map(np.concatenate, zip(*(columns or [nothing])))
-        inside = (index >= 0) & (index < after.size)
-        read, places = alive & inside, np.where(inside, index, 0)
-        got = after[places]
+    for slot, (v, before, after) in enumerate(zip(r.call.args, r.trial.before, r.after)):
+        index, value, read, whole = kernel.written(slot, r.limits.kernel, r.n)
+        got = after[index]
         # where several points write, the last write wins, in no fixed order
-        once = ~inside | (np.bincount(index[inside], minlength=1)[places] == 1)
+        once = np.bincount(index, minlength=1)[index] == 1
         if not once.all():
             r.note.append(f"v{v}: stores that write the same elements were left out")
-        compared = beside(got, Bounded(value, error), read & once)
+        compared = beside(got, value, read & once)
         results.append(compared)
-        expected.append((index[read], value[read], error[read]))
-        live = None if alive.all() else np.zeros(after.size, bool)
+        r.trial.expected.append((index[read], value.value[read], value.error[read]))
+        live = None if read.all() else np.zeros(after.size, bool)
         if live is not None:
-            for all_, here in [(index, read)] if whole else [x for store in stores for x in kernel.lives(store)]:
+            for all_, here in [(index, read)] if whole else [x for s in kernel.stores(slot) for x in kernel.lives(s)]:
                 live[all_[here]] = True
         if not whole:
             r.note.append(f"{compared.judged:,} of {after.size:,} elements of v{v} were drawn")
         r.lives.append(live)
         if not compared.ok:
-            at = compared.at
-            wrong = _Wrong(int(index[at]), got[at], value[at], error[at], compared.differ, compared.judged)
-            r.failed.append(_difference(r, v, "kernel graph", _blame_kernel(r, expected), wrong))
-        if whole and found and not r.execution.values and before.size:
+            blame = kernel_blame(r)
+            r.failed.append(_difference(r, v, "kernel graph", blame, got, value, compared, index))
+        if whole and not r.trial.values and before.size:
             stray = (_bytes(before) != _bytes(after)).any(axis=1)
-            stray[index[inside]] = False
+            stray[index] = False
             if stray.any():
-                blame = f"the kernel wrote where none of its stores does: {_blame_kernel(r, expected)}"
-                r.failed.append(_difference(r, v, "other elements", blame, _first_of(stray, after, before)))
-    return results, expected
-
-
-def _blame_kernel(r: CheckRun, expected: Expected) -> str:
-    """The part at fault, found by running the kernel again, as it is and compiled otherwise."""
-    call = r.call
-    sizes = [(r.plan.values[v].size, r.dtype(v)) for v in call.args]
-
-    def right(program: Any) -> bool | None:
-        runs = [again(r.device, program, call, sizes, r.before, r.execution.values) for _ in range(2)]
-        if any(_bits(a) != _bits(b) for a, b in zip(*runs, strict=True)):
-            return None
-        return all(
-            beside(got[index], Bounded(value, error)).ok for got, (index, value, error) in zip(runs[0], expected)
-        )
-
-    return kernel_blame(r.device, r.execution.programs[r.n], call.kernel.sink, right)
+                blame = f"the kernel wrote where none of its stores does: {kernel_blame(r)}"
+                r.failed.append(_difference(r, v, "other elements", blame, after, Bounded(before), _first_of(stray)))
+    return results
 
 
 # -- beside the graph as it was written ------------------------------------------------------------------------------
@@ -198,35 +172,36 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
             r.tensors.known.update((base(r.program.nodes[at]), held.bounded) for at in held.places)
     results = []
     made = {}
-    for w, content, live, kernels in zip(r.program.written[r.n], r.after, r.lives, own):
-        if not w.places:
-            made[w.value] = HeldValue(content, sources=sources, writer=r.n)
-            r.note.append(f"v{w.value} is only a part of a value of the graph as written")
+    for v, content, live, kernels in zip(r.call.args, r.after, r.lives, own):
+        node = r.node(v)
+        if node is None:
+            made[v] = HeldValue(content, sources=sources, writer=r.n)
+            r.note.append(f"v{v} is only a part of a value of the graph as written")
             continue
-        node = r.program.nodes[w.places[0]]
         got = content
         if content.size != node.size:
             got, live = seen(content, node.shape), None
         got = got.ravel()
-        points, expected = _expected(r, w, node)
+        points, expected = _expected(r, v, node)
         if expected is not None:
             mine = slice(None) if points is None else points
             compared = beside(got[mine], expected, None if live is None else live[mine])
             results.append(compared)
             if not compared.ok and kernels.ok:
-                at = compared.at
                 blame = (
                     "the kernel does what its own graph says: a rule or a pass between the graph as written and the "
                     "kernel is wrong"
                 )
-                place = at if points is None else int(points[at])
-                want, bound = expected.value.ravel()[at], expected.whole().ravel()[at]
-                wrong = _Wrong(place, got[mine][at], want, bound, compared.differ, compared.judged)
-                r.failed.append(_difference(r, w.value, "tensor graph", blame, wrong, node, suspects(r)))
+                told_of = got[mine], expected, compared, points, suspects(r)
+                r.failed.append(_difference(r, v, "tensor graph", blame, *told_of))
         anchor = exactly(got)
-        if live is not None:
-            anchor = _without_dead(anchor, live, expected if points is None else None)
-        made[w.value] = HeldValue(content, anchor, w.places, frozenset((w.value,)), r.n)
+        if live is not None:  # where it is not read it has the expected value, and anything if that is unknown
+            value, error = anchor.value, np.where(live, anchor.whole(), np.inf)
+            if points is None and expected is not None:
+                value = np.where(live, value, expected.value.ravel()).astype(value.dtype)
+                error = np.where(live, error, expected.whole().ravel())
+            anchor = Bounded(value, error)
+        made[v] = HeldValue(content, anchor, r.program.written[r.n][v], frozenset((v,)), r.n)
     r.held |= made
     # let go of the bounds of values that no later call needs
     later = {*r.plan.outputs, *[v for call in r.plan.calls[r.n + 1 :] for v in call.args]}
@@ -235,7 +210,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
     return results
 
 
-def _expected(r: CheckRun, w: StoredValue, node: UOp) -> tuple[Array | None, Bounded | None]:
+def _expected(r: CheckRun, v: int, node: UOp) -> tuple[Array | None, Bounded | None]:
     """The values by the graph as written: of all elements (no points); else of drawn ones, with their numbers; or
     (None, None), if even those take too much.
     """
@@ -248,40 +223,18 @@ def _expected(r: CheckRun, w: StoredValue, node: UOp) -> tuple[Array | None, Bou
         points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), r.n)
         pieces = [value for _, value in some.at(node, points)]
     except TooLarge as e:
-        r.note.append(f"v{w.value} was not compared with the graph as written: that takes {e}")
+        r.note.append(f"v{v} was not compared with the graph as written: that takes {e}")
         return None, None
     r.note.append(
-        f"{points.size:,} of {node.size:,} elements of v{w.value} were drawn to be compared with the graph as written"
+        f"{points.size:,} of {node.size:,} elements of v{v} were drawn to be compared with the graph as written"
     )
     value = np.concatenate([p.value for p in pieces])
     return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
 
 
-def _without_dead(anchor: Bounded, live: Array, expected: Bounded | None) -> Bounded:
-    """A value in memory, with the expected one where it is not read; anything, if that is unknown."""
-    if expected is None:
-        return Bounded(anchor.value, np.where(live, anchor.whole(), np.inf))
-    value, error = expected.value.ravel(), expected.whole().ravel()
-    return Bounded(
-        np.where(live, anchor.value, value).astype(anchor.value.dtype), np.where(live, anchor.whole(), error)
-    )
-
-
-class _Wrong(NamedTuple):
-    """The worst element that differs, and how many of those that were compared do."""
-
-    element: int
-    got: Any
-    expected: Any
-    bound: float
-    differ: int
-    compared: int
-
-
-def _first_of(differ: Array, got: Array, expected: Array) -> _Wrong:
-    """The first element that differs, of memory that is to be equal bit for bit."""
-    at = int(np.argmax(differ))
-    return _Wrong(at, got[at], expected[at], 0.0, int(differ.sum()), differ.size)
+def _first_of(differ: Array) -> Compared:
+    """The comparison of memory that is to be equal bit for bit, by the elements that differ: the first one counts."""
+    return Compared(differ.size, 0, int(differ.sum()), math.inf, int(np.argmax(differ)))
 
 
 def _difference(
@@ -289,15 +242,18 @@ def _difference(
     v: int,
     against: str,
     blame: str,
-    wrong: _Wrong,
-    node: UOp | None = None,
+    got: Any,
+    expected: Bounded,
+    compared: Compared,
+    places: Array | None = None,
     suspects: Sequence[Suspect] = (),
 ) -> Difference:
-    if node is None:
-        node = next((r.program.nodes[w.places[0]] for w in r.program.written[r.n] if w.value == v and w.places), None)
-    dtype = r.dtype(v)
+    """The element of `got` that is worst; `places` has the numbers of the elements, where they are not all in order."""
+    node, dtype = r.node(v), r.dtype(v)
     shape = node.shape if node is not None else (r.plan.values[v].size,)
-    at = tuple(int(i) for i in np.unravel_index(wrong.element, shape)) if wrong.element < math.prod(shape) else ()
+    worst = compared.at
+    element, mine, want = worst if places is None else int(places[worst]), got[worst], expected.value.ravel()[worst]
+    at = tuple(int(i) for i in np.unravel_index(element, shape)) if element < math.prod(shape) else ()
     return Difference(
         **r.facts,
         opts=r.execution.programs[r.n].opts,
@@ -308,14 +264,14 @@ def _difference(
         op=node.op.name if node is not None else "STORE",
         dtype=dtype.name,
         shape=shape,
-        element=wrong.element,
+        element=element,
         at=at,
-        got=shown(wrong.got),
-        expected=shown(wrong.expected),
-        bound=float(wrong.bound),
-        ulps=0.0 if isinstance(wrong.got, str) else ulps(float(wrong.got), float(wrong.expected), dtype),
-        count=wrong.differ,
-        compared=wrong.compared,
+        got=shown(mine),
+        expected=shown(want),
+        bound=float(expected.whole().ravel()[worst]),
+        ulps=0.0 if isinstance(mine, str) else ulps(float(mine), float(want), dtype),
+        count=compared.differ,
+        compared=compared.judged,
         lines=tuple(dict.fromkeys([*[x for s in suspects for x in s.lines], *_lines(r, node, against)])),
         modules=modules_of(r.origins),
         suspects=tuple(suspects),
@@ -361,5 +317,162 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
                 f"{what} differs from its kernels run one by one: kernels that run side by side do not wait for each "
                 "other where they must, or one of them has a race"
             )
-            r.report.differences.append(_difference(r, v, "one batch", blame, _first_of(differ, b, a)))
+            r.report.differences.append(_difference(r, v, "one batch", blame, b, Bounded(a), _first_of(differ)))
             return
+
+
+# -- the first nan or infinity, with the elements that it comes from ---------------------------------------------------
+
+
+_GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
+_MOST = 6  # elements in memory that are named
+_TESTS = {"nan": np.isnan, "inf": np.isinf}
+
+
+def look(r: CheckRun) -> None:
+    """Note where a nan or an infinity appears in the kernel, if it is the first to make one of other numbers, or the
+    first nan; and whether a result of the program has one.
+    """
+    found = r.report.not_finite
+    if found is not None and found.kind == "nan" and found.result:
+        return
+    given = set().union(*[_kinds(a) for a in r.trial.before[r.call.outputs :]])
+    for slot, (v, content, live) in enumerate(zip(r.call.args, r.after, r.lives)):
+        kinds = _kinds(content if live is None else content[live])
+        result = v in r.plan.outputs
+        bad = result and "nan" in kinds  # whoever made it: a program whose results are nan is not right
+        if (kinds - given or bad) and (found is None or (found.kind == "inf" and "nan" in kinds)):
+            kind = "nan" if bad or "nan" in kinds - given else "inf"
+            mine = _found(r, slot, kind)
+            if bad or mine.op != "STORE" or not _written(r, kind):
+                # a nan that begins at no node here is made of what was found before
+                found = mine if found is None or mine.op != "STORE" else replace(found, kind="nan")
+                if found is mine and mine.op == "STORE" and (node := r.node(v)) is not None:
+                    found = replace(found, op=base(node).op.name)
+        if found is not None and result and found.kind in kinds:
+            found = replace(found, result=True)
+    r.report.not_finite = found
+
+
+def _written(r: CheckRun, kind: str) -> bool:
+    """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
+    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((r.call.kernel.sink,)))
+
+
+@unheard()
+def _kinds(a: Array) -> set[str]:
+    wide = a.astype(float)
+    return {kind for kind, test in _TESTS.items() if test(wide).any()}
+
+
+def _found(r: CheckRun, slot: int, kind: str) -> NotFinite:
+    content, live = r.after[slot], r.lives[slot]
+    with unheard():
+        wrong = _TESTS[kind](content.astype(float))
+    element = int(np.flatnonzero(wrong if live is None else wrong & live)[0])
+    found: Json = {
+        "begins": kind, "op": "STORE", "shape": (int(content.size),), "at": (element,), "sources": (), "inputs": (),
+        "lines": lines_of(r.origins),
+    }  # fmt: skip
+
+    def note(u: UOp, value: Bounded, sources: Sequence[Bounded]) -> None:
+        if found["op"] != "STORE" or u.op in _GIVEN:
+            return
+        odd = np.flatnonzero(~np.isfinite(value.value))
+        if odd.size and all(np.isfinite(s.value).all() for s in sources):
+            at = int(odd[0])
+            begins = "nan" if np.isnan(value.value.ravel()[at]) else "inf"
+            found.update(
+                begins=begins,
+                op=u.op.name,
+                shape=u.shape,
+                at=tuple(int(i) for i in np.unravel_index(at, u.shape)),
+                sources=_told(u, at, sources),
+                inputs=_traced(r, u, at),
+                lines=lines_of({u}.intersection(r.program.nodes)) or found["lines"],
+                overflow=begins == "inf" and _overflows(u, at, sources),
+            )
+
+    if (node := r.node(r.call.args[slot])) is not None:
+        with suppress(TooLarge):
+            r.tensors.value(node, note)
+    found["inputs"] = found["inputs"] or _inputs(r, slot, element)
+    return NotFinite(**r.facts, **found, kind=kind, value=f"v{r.call.args[slot]}", element=element)
+
+
+def _overflows(u: UOp, at: int, sources: Sequence[Bounded]) -> bool:
+    """True if element `at` of `u`, infinite in its own dtype, is finite in float64."""
+    if u.op is Op.CAST:
+        return True
+    wide = TensorValues({}, 1 << 40, plain=True)
+    for s, x in zip(needed(u), sources, strict=True):
+        wide.known[base(s)] = Bounded(x.value.ravel())
+    with unheard():
+        return bool(np.isfinite(wide.value(u).value.ravel()[at]))
+
+
+def _told(u: UOp, at: int, sources: Sequence[Bounded]) -> Texts:
+    """The elements of the sources that element `at` of `u` is made of; of a reduction its terms' extremes."""
+    out = []
+    for s in sources:
+        if s.value.size == 1 or s.value.shape == u.shape:
+            out.append(f"{float(s.value.ravel()[at if s.value.size > 1 else 0]):.9g}")
+        elif s.value.size:
+            out.append(f"terms from {float(np.nanmin(s.value)):.9g} to {float(np.nanmax(s.value)):.9g}")
+    return tuple(out)
+
+
+def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
+    """The elements in memory that element `at` of a node is made of, the largest first; nothing where a sum or a
+    choice of places lies between.
+    """
+    known = r.tensors.known
+    named = {base(r.program.nodes[p]): v for some in r.program.written for v, places in some.items() for p in places}
+    numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
+    found = {}
+    seen = set()
+    stack = [(u, at)]
+    while stack:
+        x, i = stack.pop()
+        b = base(x)
+        if (b, i) in seen or b.op is Op.CONST:
+            continue
+        seen.add((b, i))
+        if b.op is Op.BUFFER and b.arg in numbers:
+            found[numbers[b.arg], i] = float(r.tensors.leaves[b.arg][i])
+        elif b in known and b in named:
+            found[named[b], i] = float(known[b].value[i])
+        elif b.op is Op.EXPAND:
+            [s], where = b.src, np.unravel_index(i, b.shape)
+            inside = tuple(0 if n == 1 else int(k) for k, n in zip(where, s.shape, strict=True))
+            stack.append((s, int(np.ravel_multi_index(inside, s.shape)) if s.shape else 0))
+        elif b.op in ALU and all(s.shape == b.shape or s.size == 1 for s in b.src):
+            stack += [(s, i if s.shape == b.shape else 0) for s in b.src]
+        else:
+            return ()
+    return _largest(found)
+
+
+def _largest(found: dict[tuple[int, int], float]) -> Texts:
+    """The largest elements in memory, by the number of the value and the place in it."""
+    ranked = sorted(found, key=lambda at: -abs(found[at]))[:_MOST]
+    return tuple(f"v{v}[{i}] = {found[v, i]:.9g}" for v, i in ranked)
+
+
+def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
+    """The elements that the kernel reads for an element that it stores, the largest first."""
+    kernel = KernelValues(r.call.kernel.sink, r.trial.before, r.trial.values)
+    for store in kernel.stores(slot):
+        point = kernel.point_of(store, element)
+        if point is None:
+            continue
+        kernel.reads = []
+        list(kernel.at(store, np.array([point])))
+        found = {}
+        for load, index, value in kernel.reads:
+            which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]
+            for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
+                if load.dtype.is_float and which[i] >= 0:
+                    found[r.call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])
+        return _largest(found)
+    return ()

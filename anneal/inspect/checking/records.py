@@ -196,9 +196,13 @@ class Report:
     @property
     def reason(self) -> str:
         """The reason why `ok` is False, in one line; "" if it is True."""
-        found = self.not_finite
-        if self.first is not None:
-            return self._differs(self.first)
+        found, first = self.not_finite, self.first
+        if isinstance(first, Difference):
+            return f"{first.op} differs in kernel {first.kernel} {first.name}"
+        if isinstance(first, Suspect):
+            return f"the rule {first.rule} is wrong"
+        if first is not None:
+            return f"the gradient of {first.name} differs"
         if found is not None and found.result and (found.kind == "nan" or found.overflow):
             return found.short
         if self.elements and not self.compared and not self.tensor_elements:
@@ -213,14 +217,6 @@ class Report:
         if self.rules:
             return self.rules[0]
         return next((g for g in self.gradients if not g.ok), None)
-
-    @staticmethod
-    def _differs(first: Difference | GradientCheck | Suspect) -> str:
-        if isinstance(first, Difference):
-            return f"{first.op} differs in kernel {first.kernel} {first.name}"
-        if isinstance(first, Suspect):
-            return f"the rule {first.rule} is wrong"
-        return f"the gradient of {first.name} differs"
 
     @property
     def elements(self) -> int:

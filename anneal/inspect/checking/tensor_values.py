@@ -75,8 +75,6 @@ class TensorValues:
                 continue
             found = self._one(u, values)
             values[u] = found = Bounded(found.value) if self.plain else found
-            if found.value.shape != u.shape:
-                raise CompilerError(f"check: {u.op.name} gave shape {found.value.shape}, not {u.shape}", node=repr(u))
             below = needed(u)
             if seen is not None:
                 seen(u, found, [values[s] for s in below])
@@ -158,11 +156,6 @@ def _spread(x: Bounded, shape: Ints) -> Bounded:
     return x.moved(lambda a: np.broadcast_to(a, shape))
 
 
-def _moved(u: UOp, src: list[Bounded]) -> Bounded:
-    """An op that shows elements at other places."""
-    return src[0].moved(lambda a: MEANINGS[u.op](u, [a], a.dtype))
-
-
 def _made(u: UOp, _: list[Bounded]) -> Bounded:
     return Bounded(MEANINGS[u.op](u, (), wide_dtype(u.dtype)))
 
@@ -183,7 +176,9 @@ def _update(u: UOp, src: list[Bounded]) -> Bounded:
 _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     Op.CONST: _made,
     Op.IOTA: _made,
-    **dict.fromkeys((*MOVEMENT, Op.CONTIGUOUS, Op.DETACH), _moved),
+    **dict.fromkeys(
+        (*MOVEMENT, Op.CONTIGUOUS, Op.DETACH), lambda u, src: src[0].moved(lambda a: MEANINGS[u.op](u, [a], a.dtype))
+    ),
     Op.CALL: lambda u, src: src[0],
     Op.GATHER: _gather,
     Op.SCATTER_ADD: kv.scattered,
@@ -203,8 +198,7 @@ class PointValues:
 
     def __init__(self, whole: TensorValues) -> None:
         self.whole = whole
-        self._memo: dict[tuple[UOp, int], Bounded] = {}
-        self._kept: list[Index] = []  # while their ids are in the memo
+        self._memo: dict[tuple[UOp, int], tuple[Bounded, Index]] = {}  # an id names an index while that lives
         self._arrays: dict[UOp, Bounded] = {}
 
     def work(self, root: UOp) -> int:
@@ -229,7 +223,6 @@ class PointValues:
             some = points[i : i + step]
             index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
             self._memo.clear()
-            self._kept.clear()
             value = self._value(root, index, 1)
             yield some, value.moved(partial(kv.spread, count=some.size))
 
@@ -237,9 +230,8 @@ class PointValues:
         """`u` at an index of arrays with so many axes."""
         key = (u, id(index))
         if key not in self._memo:
-            self._memo[key] = self._one(u, index, ndim)
-            self._kept.append(index)
-        return self._memo[key]
+            self._memo[key] = self._one(u, index, ndim), index
+        return self._memo[key][0]
 
     def _one(self, u: UOp, index: Index, ndim: int) -> Bounded:
         known = self.whole.known.get(base(u))

@@ -14,15 +14,16 @@ import numpy as np
 
 from anneal.backend import get_device
 from anneal.errors import AnnealError, GradientError, UserError
-from anneal.inspect.checking.blame import Built, CheckLimits, Finding
+from anneal.inspect.checking.blame import CheckLimits, wrong_rules
 from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
 from anneal.inspect.checking.records import GradientCheck, Report
+from anneal.inspect.checking.repro import Finding
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
 from anneal.inspect.kernel_list import lines_of
 from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
-from anneal.runtime import Handle, Launch, here, realize, watched
+from anneal.runtime import Handle, Launch, here, realize, storage_of, watched
 from anneal.tensor import Tensor, tree_leaves, vjp
 from anneal.uop import Nodes, Op, UOp, toposort
 
@@ -40,7 +41,7 @@ class Checking:
         self.found: list[Finding] = []
         self.limits, self.times = limits, times
         self.events: list[Event] = []
-        self._built = Built()
+        self._met: Counter[tuple[str, str]] = Counter()  # rules that were looked at
         self._seen: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
     def __call__(self, sink: UOp, step: Launch) -> None:
@@ -62,7 +63,7 @@ class Checking:
 
     def look(self) -> None:
         """Look at the rules that fired so far while the graph was made."""
-        for found in self._built.wrong(self.events):
+        for found in wrong_rules(self.events, self._met):
             if found.rule not in [s.rule for s in self.report.rules]:
                 self.report.rules.append(found)
 
@@ -157,17 +158,16 @@ def check(
     with under_check(limits) as state:
         found = [t for t in tree_leaves(fn(*args, **kwargs)) if isinstance(t, Handle)]
         if gradients:
-            check_gradients(_number(found), {}, state.report)
+            loss: Any = found[0] if len(found) == 1 else None
+            if loss is None or loss.uop.size != 1 or not loss.uop.dtype.is_float:
+                raise UserError(
+                    "check: with gradients=True the function returns one float tensor of one element: a loss"
+                )
+            check_gradients(loss, {}, state.report)
         realize(found)
     if not state.report.launches and not state.report.gradients:
         raise UserError("check: the function computed nothing; return a tensor that is not computed yet")
     return state.report
-
-
-def _number(found: list[Handle]) -> Any:
-    if len(found) != 1 or found[0].uop.size != 1 or not found[0].uop.dtype.is_float:
-        raise UserError("check: with gradients=True the function returns one float tensor of one element: a loss")
-    return found[0]
 
 
 # -- gradients beside central differences, both of the graph as it was written, in float64 ----------------------------
@@ -192,7 +192,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     order = toposort((loss.uop,))
     live = [t for t in here.context.tensors.live_leaves() if isinstance(t, Tensor)]
     known = set(order)
-    lazy = {t.uop: t for t in live if _storage(t) is None and t.uop in known}
+    lazy = {t.uop: t for t in live if storage_of(t.uop) is None and t.uop in known}
     for u in order:  # a leaf that a function made for itself, and let go of
         if u.op is Op.CONTIGUOUS and u.tag is not None and u not in lazy:
             lazy[u] = t = Tensor._from_uop(u, loss.device)
@@ -204,7 +204,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
         loss = loss._new(substitute(loss.uop, {u: t.uop for u, t in lazy.items()}))
         order = toposort((loss.uop,))
     below = {u.arg for u in order if u.op is Op.BUFFER}
-    leaves = [t for t in live if _storage(t) in below]
+    leaves = [t for t in live if storage_of(t.uop) in below]
     if not leaves:
         raise UserError("check: no tensor below the result requires a gradient, so there is none to check")
     before = [t._grad for t in leaves]
@@ -237,13 +237,6 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
 def _value(u: UOp, held: Mapping[Any, Array]) -> Array:
     """The value of a node in float64 without bounds, over leaves with these contents."""
     return np.asarray(TensorValues(held, _MOST, plain=True).value(u).value, float)
-
-
-def _storage(t: Any) -> Any:
-    u = t.uop
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u.arg if u.op is Op.BUFFER else None
 
 
 def _contents(roots: Iterable[UOp]) -> dict[Any, Array]:
@@ -283,7 +276,7 @@ def _checked(
 def _one(
     root: UOp, t: Tensor, gradient: Array, held: Mapping[Any, Array], rng: np.random.Generator, name: str
 ) -> GradientCheck:
-    storage = _storage(t)
+    storage = storage_of(t.uop)
     content = held[storage]
     signs = rng.choice([-1.0, 1.0], content.size)
 
@@ -352,15 +345,15 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
     content = {**held, **_contents([u, *[t.uop for t in (*stand_ins, cotangent)]])}
     point = [_value(s, held) for s in sources]
     for t, x in zip(stand_ins, point, strict=True):
-        content[_storage(t)] = x.ravel()
+        content[storage_of(t.uop)] = x.ravel()
     weights = rng.normal(size=u.size)
-    content[_storage(cotangent)] = weights
+    content[storage_of(cotangent.uop)] = weights
     ways = [rng.normal(size=x.size) for x in point]
 
     def moved(by: float) -> float:
         there = dict(content)
         for t, x, d in zip(stand_ins, point, ways, strict=True):
-            there[_storage(t)] = x.ravel() + by * d
+            there[storage_of(t.uop)] = x.ravel() + by * d
         return float((_value(result.uop, there).ravel() * weights).sum())
 
     parts = [float((_value(g.uop, content).ravel() * d).sum()) for g, d in zip(pulled, ways, strict=True)]
