@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from anneal.errors import ShapeError
+from anneal.backend import HOST
+from anneal.errors import PositionError, ShapeError
 from anneal.ops import DTypeLike, family, function, in_place, reduce_loss
+from anneal.runtime import here, is_realized
 from anneal.tensor import Tensor, functional as F
 from anneal.uop import Ints, by_rule
 
@@ -98,7 +100,7 @@ def ctc_loss(
 
     The gradient is, as in torch, that of logits of which `log_probs` is the log_softmax: the chances are added to it,
     which log_softmax takes away again. The forward recursion is unrolled over time. Raises ShapeError for lengths that
-    do not fit.
+    do not fit, PositionError for a blank and labels on the host that are no classes.
 
     >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
     >>> round(ctc_loss(even, Tensor([[1, 2]]), [4], [2], reduction="none").item(), 4)
@@ -106,16 +108,17 @@ def ctc_loss(
     """
     single = log_probs.ndim == 2
     x = log_probs.unsqueeze(1) if single else log_probs
-    time, batch, _ = x.shape
+    time, batch, classes = x.shape
     long, short = _lengths(input_lengths), _lengths(target_lengths)
-    if len(long) != batch or len(short) != batch or any(n > time for n in long):
+    if len(long) != batch or len(short) != batch or not all(0 <= n <= time for n in long) or min(short, default=0) < 0:
         raise ShapeError(f"ctc_loss: {len(long)} and {len(short)} lengths for {batch} examples of at most {time} steps")
-    rows = _padded(targets, short, batch, blank)
+    rows = _padded(targets, short, batch)
     s = rows.shape[1]
-    labels = Tensor.full((batch, s, 2), blank, dtype="int32", device=x.device)
-    labels = Tensor.stack([labels[:, :, 0], rows.cast("int32")], dim=2).flatten(1)
-    labels = Tensor.cat([labels, Tensor.full((batch, 1), blank, dtype="int32", device=x.device)], dim=1)  # 2s + 1
-    skips = (labels != blank) & (labels != F.pad(labels, (2, -2), value=blank))
+    _check_labels(targets, rows, short, blank, classes)
+    labels = F.pad(rows.cast("int32").unsqueeze(2), (1, 0), value=blank).flatten(1)
+    labels = F.pad(labels, (0, 1), value=blank)  # 2s + 1
+    # from a label to the next one, unless they are equal
+    skips = Tensor(np.arange(2 * s + 1) % 2 == 1, device=x.device) & (labels != F.pad(labels, (2, -2), value=blank))
     given = [x[t].gather(1, labels) for t in range(time)]
     begins = Tensor(np.arange(2 * s + 1) < 2, device=x.device)
     a = begins.where(given[0], _LOW)
@@ -140,14 +143,25 @@ def ctc_loss(
     return reduce_loss(shown.squeeze(0) if single else shown, reduction)
 
 
-def _padded(targets: Tensor, lengths: list[int], batch: int, blank: int) -> Tensor:
+def _check_labels(targets: Tensor, rows: Tensor, lengths: list[int], blank: int, classes: int) -> None:
+    """Raise PositionError for a blank, and labels that the host knows, that are no classes."""
+    known = targets.device == HOST and is_realized(targets.uop) and not here.assigned
+    used = rows.numpy()[np.arange(rows.shape[1]) < np.array(lengths)[:, None]].tolist() if known else []
+    wrong = [n for n in used if n == blank or not 0 <= n < classes]
+    if wrong or not 0 <= blank < classes:
+        raise PositionError(
+            f"ctc_loss: labels {wrong} and blank {blank}: all are classes of 0 to {classes - 1}, and no label is blank"
+        )
+
+
+def _padded(targets: Tensor, lengths: list[int], batch: int) -> Tensor:
     """Target sequences as rows of the longest one's length, (batch, longest)."""
     longest = max([*lengths, 1])
     if targets.ndim == 2:
         if targets.shape[0] != batch or targets.shape[1] < max(lengths):
             raise ShapeError(f"ctc_loss: targets of shape {targets.shape} for lengths {lengths}")
         return targets[:, :longest]
-    if targets.ndim != 1 or targets.shape[0] < sum(lengths):
+    if targets.shape != (sum(lengths),):
         raise ShapeError(f"ctc_loss: targets are (batch, longest) or (total,), not {targets.shape}")
     starts = np.cumsum([0, *lengths[:-1]])
     at = np.minimum(starts[:, None] + np.arange(longest)[None], max(sum(lengths) - 1, 0))

@@ -92,7 +92,7 @@ LAYERS: dict[str, str] = {
     "TripletMarginLoss()": "anchor 2,3 positive 2,3 negative 2,3",
     "TripletMarginWithDistanceLoss()": "anchor 2,3 positive 2,3 negative 2,3",
     "AdaptiveLogSoftmaxWithLoss(4, 6, [2])": "input_ 3,4 target_ i3",
-    "CTCLoss()": "log_probs 4,1,3 targets i1,2 input_lengths n4 target_lengths n2",
+    "CTCLoss(2)": "log_probs 4,1,3 targets i1,2 input_lengths n4 target_lengths n2",
     "Softmin(0)": "input 3",
     "Softmax(0)": "input 3",
     "LogSoftmax(0)": "input 3",

@@ -10,7 +10,7 @@ import pytest
 
 from anneal import nn
 from anneal.errors import ShapeError
-from anneal.tensor import Tensor, functional as F
+from anneal.tensor import Tensor, functional as F, jit
 from tests.helpers import optional
 from tests.nn.beside_torch import check, normal
 
@@ -119,3 +119,46 @@ def test_shapes_that_broadcast_are_warned_of_at_the_users_line(name: str) -> Non
         np.testing.assert_allclose(found.item(), loss(*wide).item(), rtol=1e-6)
     with pytest.raises(ShapeError, match=f"{name}: input and target: shapes .* do not broadcast"):
         loss(Tensor(a), Tensor(b[:2]).reshape(2, 1))
+
+
+# labels (of 4 classes), lengths of at most 6 steps and the blank, and what torch 2.13 says: its losses, or an error
+CTC: dict[str, tuple[Any, list[int], list[int], int, list[float] | str]] = {
+    "labels": ([[1, 2], [3, 1]], [6, 6], [2, 2], 0, [2.9976, 4.6197]),
+    "another blank": ([[1, 2], [2, 1]], [6, 6], [2, 2], 3, [4.5468, 4.9796]),
+    "in a row": ([1, 2, 3], [6, 6], [2, 1], 0, [2.9976, 5.1288]),
+    "what is beyond a length": ([[1, -1], [3, 1]], [6, 6], [1, 2], 0, [4.0425, 4.6197]),
+    "the blank beyond a length": ([[1, 0], [3, 1]], [6, 6], [1, 2], 0, [4.0425, 4.6197]),
+    "no label": ([[1, 2], [3, 1]], [6, 6], [0, 2], 0, [6.4636, 4.6197]),
+    "no step": ([[1, 2], [3, 1]], [0, 6], [2, 2], 0, [np.inf, 4.6197]),
+    "no class": ([[1, 4], [3, 1]], [6, 6], [2, 2], 0, r"labels \[4\] and blank 0: all are classes of 0 to 3"),
+    "a negative label": ([[1, -1], [3, 1]], [6, 6], [2, 2], 0, r"labels \[-1\]"),
+    "no class in a row": ([1, 7, 3], [6, 6], [2, 1], 0, r"labels \[7\]"),
+    "the blank": ([[1, 0], [3, 1]], [6, 6], [2, 2], 0, r"labels \[0\] and blank 0: .* no label is blank"),
+    "a blank that is no class": ([[1, 2], [3, 1]], [6, 6], [2, 2], 4, "blank 4: all are classes of 0 to 3"),
+    "a negative blank": ([[1, 2], [3, 1]], [6, 6], [2, 2], -1, "blank -1"),
+    "too many steps": ([[1, 2], [3, 1]], [7, 6], [2, 2], 0, "at most 6 steps"),
+    "steps below 0": ([[1, 2], [3, 1]], [-1, 6], [2, 2], 0, "lengths for 2 examples"),
+    "labels below 0": ([[1, 2], [3, 1]], [6, 6], [-1, 2], 0, "lengths for 2 examples"),
+    "too few labels": ([[1, 2], [3, 1]], [6, 6], [3, 2], 0, r"targets of shape \(2, 2\) for lengths \[3, 2\]"),
+    "too many in a row": ([1, 2, 3, 1], [6, 6], [2, 1], 0, r"not \(4,\)"),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("case", CTC)
+def test_ctc_takes_classes_alone(case: str, wrap: Any) -> None:
+    labels, steps, lengths, blank, wanted = CTC[case]
+    chances = np.random.default_rng(0).dirichlet(np.ones(4), (6, 2)).astype(np.float32)
+
+    def loss(x: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.ctc_loss(x, labels, steps, lengths, blank, "none")
+
+    call, given = wrap(loss), Tensor(np.log(chances))
+    if isinstance(wanted, str):
+        if wrap is jit and "label" in wanted:
+            return  # a captured function does not know its arguments' values
+        with pytest.raises(ShapeError, match=wanted):
+            call(given, Tensor(labels))
+    else:
+        for _ in range(3):
+            np.testing.assert_allclose(call(given, Tensor(labels)).numpy(), wanted, atol=1e-4)

@@ -354,7 +354,7 @@ EMPTY: dict[str, Any] = {
     "split": lambda x: x.split([3, 0])[1],
     "windows": lambda x: x.unfold(0, 2, 1)[2:],
 }
-CHANGES: dict[str, Any] = {
+WITHOUT_EFFECT: dict[str, Any] = {
     "zero_": lambda v: v.zero_(),
     "mul_": lambda v: v.mul_(2),
     "copy_": lambda v: v.copy_(Tensor.ones(*v.shape)),
@@ -367,7 +367,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize("kind", ["computed", "int8", "lazy", "jit", "gradient"])
 def test_a_view_of_no_elements_changes_nothing(view: str, kind: str) -> None:
     whole = np.arange(12.0).reshape(3, 4) + 1
-    for name, change in CHANGES.items():
+    for name, change in WITHOUT_EFFECT.items():
         w = Tensor.ones(3, 4, requires_grad=kind == "gradient")
         x = w * (Tensor.arange(12.0).reshape(3, 4) + 1)
         x = x.to(anneal.int8) if kind == "int8" else x
