@@ -307,23 +307,27 @@ def _line(n: int) -> Array:
 @function("functional method=no")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
-    w).
+    w); of a volume's (n, c, d, h, w), and 3x4 matrices, (batch, d, h, w, 3).
 
     >>> from anneal.tensor import Tensor
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))
     Tensor([[[[-0.5,  0. ],
               [ 0.5,  0. ]]]], dtype=float32)
     """
-    if len(size) != 4 or theta.shape != (size[0], 2, 3):
+    sizes = tuple(size)[2:]
+    axes = len(sizes)
+    if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1):
         raise ShapeError(
-            f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), not {theta.shape}, {size}"
+            f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), or (n, 3, 4) and a depth before h, "
+            f"not {theta.shape}, {size}"
         )
-    _, _, h, w = size
-    lines = [(n, theta._made(_line(n), device=theta.device).cast(theta.dtype)) for n in (w, h)]
-    x, y = [line if align_corners else line * (n - 1) / n for n, line in lines]
-    x, y = x.expand(h, w), y.unsqueeze(1).expand(h, w)
-    points = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
-    return (points @ theta.mT).reshape(size[0], h, w, 2)
+    places = []
+    for i, n in enumerate(sizes):
+        line = theta._made(_line(n), device=theta.device).cast(theta.dtype)
+        scaled = line if align_corners else line * (n - 1) / n
+        places.insert(0, scaled.reshape(n, *[1] * (axes - 1 - i)).expand(sizes))
+    points = places[0].stack(*places[1:], places[0].ones_like(), dim=-1).reshape(1, -1, axes + 1)
+    return (points @ theta.mT).reshape(size[0], *sizes, axes)
 
 
 @function("functional method=no autocast=widest")

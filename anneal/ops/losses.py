@@ -292,12 +292,12 @@ def binary_cross_entropy(
     losses = -(target * yes + (1.0 - target) * no)
     if losses.requires_grad:
         slope = (input - target) / ((1.0 - input) * input).maximum(1e-12)
-        equal = sloped(losses, input, slope)
+        pairs = [(input, slope)]
         if target.requires_grad:
             up = sloped(yes, input, 1.0 / input.maximum(1e-12))
             down = sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
-            equal = equal + (target - target.detach()) * (down - up)
-        losses = standing_for(losses, equal)
+            pairs.append((target, down - up))
+        losses = by_slopes(losses, *pairs)
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 
