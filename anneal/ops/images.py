@@ -82,12 +82,14 @@ def interpolate(
         m, step = _new_size(n, v, size is None, recompute_scale_factor)
         if not n or not m:
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
+        if n == m and (image or antialias or mode.endswith("linear")):
+            continue  # torch copies such an axis, whatever the scale
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
         elif antialias and not image:
             weights = x._made(_weights(n, m, step, mode, align_corners, True).astype(np.float32), device=x.device)
             x = (x.movedim(2 + i, -1) @ weights.cast(x.dtype).T).movedim(-1, 2 + i)
-        elif image and (n != m or step != 1):
+        elif image:
             x = _of_bytes(x, 2 + i, _weights(n, m, step, mode, align_corners, antialias))
         elif n != m or step != 1:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
