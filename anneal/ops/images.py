@@ -323,7 +323,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
             f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), or (n, 3, 4) and a depth before h, "
             f"not {theta.shape}, {size}"
         )
-    places = []
+    places: list[Tensor] = []
     for i, n in enumerate(sizes):
         line = theta._made(_line(n), device=theta.device).cast(theta.dtype)
         scaled = line if align_corners else line * (n - 1) / n
