@@ -337,7 +337,7 @@ class Module(Hooked, Stateful, Explained):
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, as `named_parameters` gives parameters.
+        """The buffers, with their names; `prefix`, `recurse`, `remove_duplicate` are as for `named_parameters`.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]

@@ -77,13 +77,12 @@ def interpolate(
         need_float("x", x)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
-    for i, v in list(enumerate(values))[:: -1 if image else 1]:  # rows first, as bytes are rounded in between
-        n = x.shape[2 + i]
+    for i, (n, v) in list(enumerate(zip(x.shape[2:], values)))[:: -1 if image else 1]:  # rows of bytes first
         m, step = _new_size(n, v, size is None, recompute_scale_factor)
         if not n or not m:
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
-        if n == m and (image or antialias or mode.endswith("linear")):
-            continue  # torch copies such an axis, whatever the scale
+        if n == m and (step == 1 or image or antialias or mode.endswith("linear")):
+            continue  # as in torch, whatever the scale
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
         elif antialias and not image:
@@ -91,7 +90,7 @@ def interpolate(
             x = (x.movedim(2 + i, -1) @ weights.cast(x.dtype).T).movedim(-1, 2 + i)
         elif image:
             x = _of_bytes(x, 2 + i, _weights(n, m, step, mode, align_corners, antialias))
-        elif n != m or step != 1:
+        else:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x.clone()
 

@@ -245,8 +245,9 @@ def check_growth(op: Op, a: UOp, b: UOp, name: str = "") -> None:
 
 
 class no_grad:
-    """A block (or a decorated function, also without parentheses) whose results require no gradient. Other threads are
-    not affected.
+    """A block (or a decorated function) whose results require no gradient. Other threads are not affected.
+
+    Without parentheses before a function, that is `orig_func`.
 
     >>> from anneal.tensor import Tensor, no_grad
     >>> w = Tensor([1.0, 2.0], requires_grad=True)

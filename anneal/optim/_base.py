@@ -31,7 +31,7 @@ _VIEWS = (Op.BUFFER, Op.RESHAPE)  # of memory: what they show is not computed
 
 
 def with_gradients(closure: Callable[[], R]) -> R:
-    """What a closure gives, which records gradients under `no_grad` too, as in torch."""
+    """The result of a closure, which records gradients under `no_grad` too, as in torch."""
     from anneal.tensor.autograd import enable_grad
 
     return enable_grad(closure)()

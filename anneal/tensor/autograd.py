@@ -51,7 +51,7 @@ class set_grad_enabled:
 
 
 class enable_grad(no_grad):
-    """Record gradients within the block, or the function, also inside `no_grad`.
+    """Record gradients within the block, or the function (`orig_func`), also inside `no_grad`.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> with no_grad(), enable_grad():
