@@ -109,8 +109,7 @@ class Stateful(Moved):
                 f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state_dict)}; "
                 "load(path) reads a file"
             )
-        versions = getattr(state, "_metadata", {})  # of torch's
-        state = dict(state)  # each tensor of a file is asked for once, and hooks may rename them
+        versions = getattr(state_dict, "_metadata", {})  # of torch's
         state = dict(state_dict)  # each tensor of a file is asked for once, and hooks may rename them
         owners, missing, unexpected, faults = self._owners(""), list[str](), list[str](), list[str]()
         for m, at in owners:
