@@ -1700,13 +1700,13 @@ class Methods(Handle):
         r"""Minus the log-probability that softmax(input) gives to the target."""
     def nll_loss(self, target: Tensor, weight: Tensor | None=None, ignore_index: int | None=-100, reduction: str='mean') -> Tensor:
         r"""Minus the input (log-probabilities, classes on axis 1) at the target class; arguments as for `cross_entropy`."""
-    def mse_loss(self, target: Tensor, reduction: str='mean') -> Tensor:
-        r"""The squared error. Shapes that broadcast are warned of, as in torch."""
-    def l1_loss(self, target: Tensor, reduction: str='mean') -> Tensor:
-        r"""The absolute error. Shapes that broadcast are warned of, as in torch."""
-    def huber_loss(self, target: Tensor, reduction: str='mean', delta: float=1.0) -> Tensor:
-        r"""`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere. Shapes that
-        broadcast are warned of, as in torch."""
+    def mse_loss(self, target: Tensor, reduction: str='mean', weight: Tensor | None=None) -> Tensor:
+        r"""The squared error, each times its weight. Shapes that broadcast are warned of, as in torch."""
+    def l1_loss(self, target: Tensor, reduction: str='mean', weight: Tensor | None=None) -> Tensor:
+        r"""The absolute error, each times its weight. Shapes that broadcast are warned of, as in torch."""
+    def huber_loss(self, target: Tensor, reduction: str='mean', delta: float=1.0, weight: Tensor | None=None) -> Tensor:
+        r"""`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere; each times its weight
+        (the mean's divisor stays their number). Shapes that broadcast are warned of, as in torch."""
     def smooth_l1_loss(self, target: Tensor, reduction: str='mean', beta: float=1.0) -> Tensor:
         r"""`d*d/(2*beta)` where the absolute difference d is below beta, `d - beta/2` elsewhere. Shapes that
         broadcast are warned of, as in torch."""

@@ -367,13 +367,13 @@ def is_grad_enabled() -> bool:
 
 def save(
     obj: Any,
-    path: Any,
+    f: Any,
     pickle_module: Any = None,
     pickle_protocol: int = 2,
     _use_new_zipfile_serialization: bool = True,
 ) -> None:
-    """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to `path`, or to
-    an open file, as safetensors; `pickle_module` and `pickle_protocol` are ignored.
+    """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to the path
+    `f`, or to an open file, as safetensors; `pickle_module` and `pickle_protocol` are ignored.
 
     Other programs read its tensors by their places, as "model.weight". Raises DataError for anything else: nothing is
     pickled.
@@ -386,7 +386,7 @@ def save(
     """
     tensors: dict[str, Any] = {}
     shape = _laid_out(obj, (), tensors)
-    io.safe_save(tensors, path, {"anneal": json.dumps(shape)})
+    io.safe_save(tensors, f, {"anneal": json.dumps(shape)})
 
 
 def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
@@ -415,7 +415,7 @@ def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
 
 
 def load(
-    path: Any,
+    f: Any,
     map_location: Any = None,
     pickle_module: Any = None,
     *,
@@ -423,7 +423,7 @@ def load(
     weights_only: bool | None = True,
     mmap: bool | None = None,
 ) -> Any:
-    """The object that `save` wrote to `path`, or to an open file; of another safetensors file, its tensors by name.
+    """The object that `save` wrote to the path `f`, or to an open file; of another file, its tensors by name.
     Nothing is pickled, so `weights_only`, `pickle_module` and `mmap` are ignored.
 
     Tensors are on `device` (torch's `map_location`); no file says where they were, so a function or a dict for that
@@ -431,13 +431,13 @@ def load(
     files are pickled, so save them again there, with `safetensors.torch.save_file(model.state_dict(), path)`.
     """
     where = map_location if isinstance(map_location, str) else device
-    if hasattr(path, "read"):  # to its end, once
-        data = path.read()
+    if hasattr(f, "read"):  # to its end, once
+        data = f.read()
         if not isinstance(data, bytes):
             raise DataError("load: the file is open as text; open it with mode 'rb'")
-        path = BytesIO(data)
-    tensors = io.safe_load(path, where)
-    noted = io.safe_metadata(path).get("anneal")
+        f = BytesIO(data)
+    tensors = io.safe_load(f, where)
+    noted = io.safe_metadata(f).get("anneal")
     return tensors if noted is None else _built(json.loads(noted), tensors)
 
 

@@ -166,6 +166,11 @@ FEATURES: dict[str, dict[str, int]] = {
     "lines and adapters that are not there are errors, launches end with 130": {"cli": 4},
     "optimisers of float64 in its precision": {"optim": 1},
     "torch's nested state of L-BFGS": {"optim": 5},
+    "torch's keywords, generators of initial values, weights of losses, grids of volumes": {
+        "ops": 3,
+        "nn": 2,
+        "tensor": 1,
+    },
     "a copy of an iterable dataset for each thread": {"utils": 3},
     "what is changed in no place": {"schedule": 1},
     "groups that wait for others, by what they have in common": {"schedule": 2},

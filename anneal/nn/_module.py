@@ -227,9 +227,9 @@ class Module(Hooked, Stateful, Explained):
             below = [(f"{name}.{n}" if name else n, m, above) for n, m in module._below()]
             stack.extend(reversed(below))
 
-    def modules(self) -> Iterator[Module]:
-        """This module and every module below."""
-        for _, m in self.named_modules():
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """This module and every module below; without `remove_duplicate`, a shared one each time."""
+        for _, m in self.named_modules(remove_duplicate=remove_duplicate):
             yield m
 
     def children(self) -> Iterator[Module]:
@@ -237,8 +237,8 @@ class Module(Hooked, Stateful, Explained):
         for _, m in self.named_children():
             yield m
 
-    def apply(self, function: Callable[[Module], Any]) -> Self:
-        """Call `function` with every module below, children first, then with this one; returns this one.
+    def apply(self, fn: Callable[[Module], Any]) -> Self:
+        """Call `fn` with every module below, children first, then with this one; returns this one.
 
         >>> from anneal import nn
         >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU()).apply(lambda m: print(type(m).__name__))
@@ -247,8 +247,8 @@ class Module(Hooked, Stateful, Explained):
         Sequential
         """
         for child in self.children():
-            child.apply(function)
-        function(self)
+            child.apply(fn)
+        fn(self)
         return self
 
     def get_submodule(self, target: str) -> Module:
@@ -276,7 +276,7 @@ class Module(Hooked, Stateful, Explained):
 
     def get_buffer(self, target: str) -> Tensor:
         """The buffer that `target` names. Raises DataError if there is none."""
-        return _named(self, "buffer", target, dict(self.named_buffers()))
+        return _named(self, "buffer", target, dict(self.named_buffers("", True, False)))
 
     def _is_parameter(self, value: Tensor) -> bool:
         """True if a tensor of this module itself is a parameter, frozen or not."""
@@ -334,15 +334,20 @@ class Module(Hooked, Stateful, Explained):
         """
         return _Tensors([t for _, t in self.named_parameters(recurse=recurse)])
 
-    def named_buffers(self, prefix: str = "", recurse: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """The buffers, with their names, after `prefix`; without `recurse`, of this module alone.
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers, with their names; `prefix`, `recurse`, `remove_duplicate` are as for `named_parameters`.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
         ['running_mean', 'running_var', 'num_batches_tracked']
         """
+        seen: set[int] = set()
         for name, module, _, t in self._tensors(recurse=recurse):
-            if not module._is_parameter(t):
+            if not module._is_parameter(t) and id(t) not in seen:
+                if remove_duplicate:
+                    seen.add(id(t))
                 yield f"{prefix}.{name}" if prefix else name, t
 
     def buffers(self, recurse: bool = True) -> list[Tensor]:
@@ -359,7 +364,7 @@ class Module(Hooked, Stateful, Explained):
 
     @property
     def _buffers(self) -> _Members:
-        return _Members(self, dict(self.named_buffers("", False)))
+        return _Members(self, dict(self.named_buffers("", False, False)))
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Set the attribute `name` to the parameter `param`, which trains, or to None. Raises DTypeError for anything

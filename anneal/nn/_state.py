@@ -86,11 +86,11 @@ class Stateful(Moved):
             name: t for name, m, own, t in self._tensors() if own not in m._unsaved and getattr(t, "persistent", True)
         }
 
-    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
-        """Take the values of `state`: tensors or arrays by name, in torch's layout; tensors of torch are read, too.
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
+        """Take the values of a `state_dict`: tensors or arrays by name, in torch's layout, also torch's tensors.
 
         Args:
-            state: as `state_dict`, `safe_load` or `safe_open` give it, or as torch's `state_dict` does.
+            state_dict: as the method `state_dict`, `safe_load` or `safe_open` give it, or as torch's `state_dict` does.
             strict: every name must be there and no other.
             assign: tensors take the places of the module's, with their dtypes and devices: make optimisers afterwards.
 
@@ -104,13 +104,13 @@ class Stateful(Moved):
         LoadedKeys(missing_keys=['bias'], unexpected_keys=['scale'])
         """
         mine = self._saved()
-        if not isinstance(state, Mapping):
+        if not isinstance(state_dict, Mapping):
             raise DataError(
-                f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state)}; "
+                f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state_dict)}; "
                 "load(path) reads a file"
             )
-        versions = getattr(state, "_metadata", {})  # of torch's
-        state = dict(state)  # each tensor of a file is asked for once, and hooks may rename them
+        versions = getattr(state_dict, "_metadata", {})  # of torch's
+        state = dict(state_dict)  # each tensor of a file is asked for once, and hooks may rename them
         owners, missing, unexpected, faults = self._owners(""), list[str](), list[str](), list[str]()
         for m, at in owners:
             given: tuple[Any, ...] = state, at, versions.get(at[:-1], {}), strict, missing, unexpected, faults

@@ -195,39 +195,41 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 @checked
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill `tensor` with uniform numbers in [a, b).
 
     >>> uniform_(Tensor.zeros(100), 2.0, 3.0).amin().item() >= 2.0
     True
     """
     half = (b - a) / 2
-    return _given(tensor, host_uniform(tensor.shape, half) + (a + half))
+    return _given(tensor, host_uniform(tensor.shape, half, generator=generator) + (a + half))
 
 
 @checked
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill `tensor` with normal numbers of `mean` and standard deviation `std`.
 
     >>> normal_(Tensor.zeros(2), 3.0, 0.0).tolist()
     [3.0, 3.0]
     """
-    return _given(tensor, host_normal(tensor.shape, std) + mean)
+    return _given(tensor, host_normal(tensor.shape, std, generator=generator) + mean)
 
 
 @checked
-def trunc_normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0) -> Tensor:
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
+) -> Tensor:
     """Normal numbers of `mean` and standard deviation `std`, in the interval [a, b]: those outside are drawn again.
 
     >>> trunc_normal_(Tensor.zeros(100)).abs().amax().item() <= 2.0
     True
     """
-    values = host_normal(tensor.shape, std) + mean
+    values = host_normal(tensor.shape, std, generator=generator) + mean
     for _ in range(64):
         out = (values < a) | (values > b)
         if not out.any():
             break
-        values[out] = (host_normal(tensor.shape, std) + mean)[out]
+        values[out] = (host_normal(tensor.shape, std, generator=generator) + mean)[out]
     return _given(tensor, values.clip(a, b))
 
 
@@ -294,24 +296,27 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 @checked
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Glorot's uniform initialisation of a weight (out, in, ...).
 
     >>> xavier_uniform_(Tensor.zeros(3, 3)).abs().amax().item() <= 1.0
     True
     """
     bound = gain * math.sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
-    return _given(tensor, host_uniform(tensor.shape, bound))
+    return _given(tensor, host_uniform(tensor.shape, bound, generator=generator))
 
 
 @checked
-def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Glorot's normal initialisation of a weight (out, in, ...).
 
     >>> xavier_normal_(Tensor.zeros(3, 5)).shape
     (3, 5)
     """
-    return _given(tensor, host_normal(tensor.shape, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor)))))
+    return _given(
+        tensor,
+        host_normal(tensor.shape, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator=generator),
+    )
 
 
 def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -322,28 +327,35 @@ def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) 
 
 
 @checked
-def kaiming_uniform_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
     """He's uniform initialisation of a weight (out, in, ...) for an activation; `a` is leaky_relu's slope.
 
     >>> kaiming_uniform_(Tensor.zeros(4, 6)).abs().amax().item() <= 1.0
     True
     """
     bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
-    return _given(tensor, host_uniform(tensor.shape, bound))
+    return _given(tensor, host_uniform(tensor.shape, bound, generator=generator))
 
 
 @checked
-def kaiming_normal_(tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu") -> Tensor:
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+) -> Tensor:
     """He's normal initialisation of a weight (out, in, ...) for an activation; `a` is leaky_relu's slope.
 
     >>> kaiming_normal_(Tensor.zeros(4, 6)).shape
     (4, 6)
     """
-    return _given(tensor, host_normal(tensor.shape, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity)))
+    return _given(
+        tensor,
+        host_normal(tensor.shape, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity), generator=generator),
+    )
 
 
 @checked
-def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """A weight (out, in...) whose rows, or columns if these are fewer, are orthogonal and of length `gain`.
 
     >>> w = orthogonal_(Tensor.zeros(2, 3))
@@ -352,14 +364,14 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """
     _fans("orthogonal_", tensor)
     rows, columns = tensor.shape[0], math.prod(tensor.shape[1:])
-    flat = host_normal((max(rows, columns), min(rows, columns)), 1.0)
+    flat = host_normal((max(rows, columns), min(rows, columns)), 1.0, generator=generator)
     q, r = np.linalg.qr(flat)
     q = q * np.sign(np.diag(r))
     return _given(tensor, gain * (q.T if rows < columns else q).reshape(tensor.shape))
 
 
 @checked
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
     """Normal numbers of standard deviation `std` in a matrix, a share of `sparsity` of each column zero.
 
     >>> (sparse_(Tensor.zeros(4, 3), 0.5) == 0).int().sum().item()
@@ -367,9 +379,9 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
     """
     if tensor.ndim != 2 or not 0 <= sparsity <= 1:
         raise ShapeError(f"sparse_: a matrix and a share of 0 to 1, not {tensor.shape} and {sparsity}")
-    values = host_normal(tensor.shape, std)
+    values = host_normal(tensor.shape, std, generator=generator)
     rows = tensor.shape[0]
     zeros = math.ceil(sparsity * rows)
-    order = np.argsort(host_uniform(tensor.shape, 1.0), axis=0)
+    order = np.argsort(host_uniform(tensor.shape, 1.0, generator=generator), axis=0)
     np.put_along_axis(values, order[:zeros], 0, axis=0)
     return _given(tensor, values)

@@ -170,13 +170,16 @@ F = TypeVar("F", bound=Fun)
 _SPELLINGS = {
     theirs: ours.split(",")
     for theirs, ours in pairs("""
-        axis=dim,dims axis0=dim0 axis1=dim1 condition=x dim=axis dimension=dim dims=repeats,dim indices=index
-        input1=a input2=b input_=input keepdims=keepdim log_input=input mat2=other other=b pad=padding size=shape
-        split_size_or_sections=split_size target_=target tensor=x value=src x1=a x2=b
+        a=x axis=dim,dims axis0=dim0 axis1=dim1 b=other condition=x dim=axis dimension=dim dims=repeats,dim
+        dtype=shape element=x elements=x equation=formula exponent=other indices=index,indices_or_sections input1=a
+        input2=b,L input_=input keepdims=keepdim log_input=input mat1=a mat2=other,b other=b,dim pad=padding
+        sections=indices_or_sections size=shape sorted_sequence=x split_size_or_sections=split_size target_=target
+        tensor=other,x tensor1=a tensor2=b test_element=values test_elements=values value=src vec=other vec2=other
+        x1=a x2=b
     """).items()
 }
 # Arguments of torch's that say where and how values lie in memory, which is the compiler's affair: left out.
-_OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory"))
+_OF_MEMORY = frozenset(("layout", "memory_format", "non_blocking", "pin_memory", "sparse_grad"))
 
 
 def spelled(order: Sequence[str], code: CodeType, args: Args, options: Options) -> tuple[Args, Options] | None:

@@ -77,19 +77,20 @@ def interpolate(
         need_float("x", x)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
-    for i, v in list(enumerate(values))[:: -1 if image else 1]:  # rows first, as bytes are rounded in between
-        n = x.shape[2 + i]
+    for i, (n, v) in list(enumerate(zip(x.shape[2:], values)))[:: -1 if image else 1]:  # rows of bytes first
         m, step = _new_size(n, v, size is None, recompute_scale_factor)
         if not n or not m:
             raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
+        if n == m and (step == 1 or image or antialias or mode.endswith("linear")):
+            continue  # as in torch, whatever the scale
         if mode == "area":
             x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
         elif antialias and not image:
             weights = x._made(_weights(n, m, step, mode, align_corners, True).astype(np.float32), device=x.device)
             x = (x.movedim(2 + i, -1) @ weights.cast(x.dtype).T).movedim(-1, 2 + i)
-        elif image and (n != m or step != 1):
+        elif image:
             x = _of_bytes(x, 2 + i, _weights(n, m, step, mode, align_corners, antialias))
-        elif n != m or step != 1:
+        else:
             x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
     return x.clone()
 
@@ -307,23 +308,27 @@ def _line(n: int) -> Array:
 @function("functional method=no")
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
-    w).
+    w); of a volume's (n, c, d, h, w), and 3x4 matrices, (batch, d, h, w, 3).
 
     >>> from anneal.tensor import Tensor
     >>> affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 2))
     Tensor([[[[-0.5,  0. ],
               [ 0.5,  0. ]]]], dtype=float32)
     """
-    if len(size) != 4 or theta.shape != (size[0], 2, 3):
+    sizes = tuple(size)[2:]
+    axes = len(sizes)
+    if axes not in (2, 3) or theta.shape != (size[0], axes, axes + 1):
         raise ShapeError(
-            f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), not {theta.shape}, {size}"
+            f"affine_grid: takes theta of shape (n, 2, 3) and a size (n, c, h, w), or (n, 3, 4) and a depth before h, "
+            f"not {theta.shape}, {size}"
         )
-    _, _, h, w = size
-    lines = [(n, theta._made(_line(n), device=theta.device).cast(theta.dtype)) for n in (w, h)]
-    x, y = [line if align_corners else line * (n - 1) / n for n, line in lines]
-    x, y = x.expand(h, w), y.unsqueeze(1).expand(h, w)
-    points = x.stack(y, x.ones_like(), dim=-1).reshape(1, h * w, 3)
-    return (points @ theta.mT).reshape(size[0], h, w, 2)
+    places: list[Tensor] = []
+    for i, n in enumerate(sizes):
+        line = theta._made(_line(n), device=theta.device).cast(theta.dtype)
+        scaled = line if align_corners else line * (n - 1) / n
+        places.insert(0, scaled.reshape(n, *[1] * (axes - 1 - i)).expand(sizes))
+    points = places[0].stack(*places[1:], places[0].ones_like(), dim=-1).reshape(1, -1, axes + 1)
+    return (points @ theta.mT).reshape(size[0], *sizes, axes)
 
 
 @function("functional method=no autocast=widest")

@@ -32,6 +32,16 @@ def reduce_loss(x: Tensor, reduction: str) -> Tensor:
     return x if reduction == "none" else x.mean() if reduction == "mean" else x.sum()
 
 
+def _shared(losses: Tensor, weight: Tensor | None, input: Tensor, reduction: str) -> Tensor:
+    """`reduce_loss` of losses that are weighted one by one: the mean is the sum over the weights' sum."""
+    if weight is None:
+        return reduce_loss(losses, reduction)
+    if weight.shape != input.shape:
+        raise ShapeError(f"weight must have the shape of the input {input.shape}, not {weight.shape}")
+    total = reduce_loss(losses * weight, "sum" if reduction == "mean" else reduction)
+    return total / weight.sum() if reduction == "mean" else total
+
+
 def _ramps(x: Tensor) -> tuple[Tensor, Tensor]:
     """log(1 + exp(x)) and log(1 + exp(-x)), without overflow; their slopes are sigmoids, also at 0, where |x|
     has none.
@@ -210,8 +220,8 @@ def nll_loss(
 
 
 @_loss
-def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The squared error. Shapes that broadcast are warned of, as in torch.
+def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
+    """The squared error, each times its weight. Shapes that broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> mse_loss(Tensor([1.0, 2.0]), Tensor([1.0, 4.0])).item()
@@ -219,25 +229,27 @@ def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """
     _like_shapes(input, target)
     d = input - target
-    return reduce_loss(d * d, reduction)
+    return _shared(d * d, weight, input, reduction)
 
 
 @_loss
-def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """The absolute error. Shapes that broadcast are warned of, as in torch.
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", weight: Tensor | None = None) -> Tensor:
+    """The absolute error, each times its weight. Shapes that broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> l1_loss(Tensor([1.0, 2.0]), Tensor([1.0, 5.0]))
     Tensor(1.5, dtype=float32)
     """
     _like_shapes(input, target)
-    return reduce_loss((input - target).abs(), reduction)
+    return _shared((input - target).abs(), weight, input, reduction)
 
 
 @_loss
-def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
-    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere. Shapes that
-    broadcast are warned of, as in torch.
+def huber_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
+) -> Tensor:
+    """`d*d/2` where the absolute difference d is below delta, `delta*(d - delta/2)` elsewhere; each times its weight
+    (the mean's divisor stays their number). Shapes that broadcast are warned of, as in torch.
 
     >>> from anneal.tensor import Tensor
     >>> huber_loss(Tensor([0.0, 0.0]), Tensor([0.5, 3.0]))
@@ -250,7 +262,10 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     d = signed.abs()
     near = d < delta
     loss = choose(near, signed * signed * 0.5, (d - 0.5 * delta) * delta)
-    return reduce_loss(by_slopes(loss, (signed, choose(near, signed, signed.sign() * delta))), reduction)
+    loss = by_slopes(loss, (signed, choose(near, signed, signed.sign() * delta)))
+    if weight is not None:
+        loss = _shared(loss, weight, input, "none")
+    return reduce_loss(loss, reduction)
 
 
 @_loss
@@ -292,12 +307,12 @@ def binary_cross_entropy(
     losses = -(target * yes + (1.0 - target) * no)
     if losses.requires_grad:
         slope = (input - target) / ((1.0 - input) * input).maximum(1e-12)
-        equal = sloped(losses, input, slope)
+        pairs = [(input, slope)]
         if target.requires_grad:
             up = sloped(yes, input, 1.0 / input.maximum(1e-12))
             down = sloped(no, input, -1.0 / (1.0 - input).maximum(1e-12))
-            equal = equal + (target - target.detach()) * (down - up)
-        losses = standing_for(losses, equal)
+            pairs.append((target, down - up))
+        losses = by_slopes(losses, *pairs)
     return reduce_loss(losses if weight is None else losses * weight, reduction)
 
 

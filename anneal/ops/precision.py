@@ -6,7 +6,7 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
@@ -247,6 +247,8 @@ def check_growth(op: Op, a: UOp, b: UOp, name: str = "") -> None:
 class no_grad:
     """A block (or a decorated function) whose results require no gradient. Other threads are not affected.
 
+    Without parentheses before a function, that is `orig_func`.
+
     >>> from anneal.tensor import Tensor, no_grad
     >>> w = Tensor([1.0, 2.0], requires_grad=True)
     >>> with no_grad():
@@ -258,8 +260,18 @@ class no_grad:
     __slots__ = ("_before",)
     _records = False  # whether gradients are recorded within
 
-    def __init__(self) -> None:
-        self._before: list[bool] = []
+    _before: list[bool]
+
+    @overload
+    def __new__(cls) -> Self: ...
+    @overload
+    def __new__(cls, orig_func: F) -> F: ...  # type: ignore[misc]
+    def __new__(cls, orig_func: Any = None) -> Any:
+        if orig_func is not None:
+            return no_grad.around(cls, orig_func)
+        self = object.__new__(cls)
+        self._before = []
+        return self
 
     def __enter__(self) -> no_grad:
         self._before.append(here.grad)

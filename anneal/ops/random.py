@@ -534,9 +534,9 @@ def host_generator(generator: Generator | None = None) -> np.random.Generator:
     return np.random.Generator(np.random.SFC64((generator or default_generator).next_key()))
 
 
-def host_normal(shape: Ints, std: float, dtype: DType = dtypes.float32) -> Array:
+def host_normal(shape: Ints, std: float, dtype: DType = dtypes.float32, generator: Generator | None = None) -> Array:
     """Normal numbers made on the host."""
-    x = host_generator().standard_normal(shape, np.float32)
+    x = host_generator(generator).standard_normal(shape, np.float32)
     x *= np.float32(std)
     return x.astype(numpy_dtype(dtype), copy=False)
 
@@ -544,13 +544,13 @@ def host_normal(shape: Ints, std: float, dtype: DType = dtypes.float32) -> Array
 _LARGEST_BOUND = float(np.finfo(np.float32).max) / 2  # the width of the interval is a float32 too
 
 
-def host_uniform(shape: Ints, bound: float, dtype: DType = dtypes.float32) -> Array:
+def host_uniform(shape: Ints, bound: float, dtype: DType = dtypes.float32, generator: Generator | None = None) -> Array:
     """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite
     in float32.
     """
     if not abs(bound) <= _LARGEST_BOUND:
         raise ShapeError(f"uniform: the bound is a finite number of at most {_LARGEST_BOUND:.4g}, not {bound}")
-    x = host_generator().random(shape, np.float32)
+    x = host_generator(generator).random(shape, np.float32)
     x *= np.float32(2 * bound)
     x -= np.float32(bound)
     return x.astype(numpy_dtype(dtype), copy=False)

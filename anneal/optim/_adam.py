@@ -267,7 +267,7 @@ def _parts(array: UOp, n: int) -> list[UOp]:
 
 
 def clip_grad_norm_(
-    params: Iterable[Tensor],
+    parameters: Iterable[Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     error_if_nonfinite: bool = False,
@@ -275,7 +275,7 @@ def clip_grad_norm_(
 ) -> Tensor:
     """Scale all gradients so that their joint norm is at most `max_norm`; returns the norm before, shape ().
 
-    `params` are the tensors whose gradients these are; `foreach` is ignored. `norm_type` is the norm's p,
+    `parameters` are the tensors whose gradients these are; `foreach` is ignored. `norm_type` is the norm's p,
     math.inf for the largest element. `error_if_nonfinite` reads the norm, and raises GradientError where it is no
     number. Raises SettingError for a negative max_norm.
 
@@ -286,7 +286,7 @@ def clip_grad_norm_(
     """
     if not max_norm >= 0:
         raise SettingError(f"clip_grad_norm_: max_norm may not be negative: {max_norm}")
-    tensors, grads = _with_gradients(params)
+    tensors, grads = _with_gradients(parameters)
     if not grads:
         return Tensor(0.0)
     if error_if_nonfinite:  # before they are scaled, which changes them in place
@@ -359,10 +359,10 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
     return Op.SQRT(total) if p == 2 else (grads[0]._new_plain(total) ** (1 / p)).uop
 
 
-def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
+def clip_grad_value_(parameters: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
     """Move every element of all gradients into [-clip_value, clip_value].
 
-    `params` are the tensors whose gradients these are; `foreach` is ignored. Raises SettingError for a negative
+    `parameters` are the tensors whose gradients these are; `foreach` is ignored. Raises SettingError for a negative
     clip_value.
 
     >>> w = Tensor([3.0, 0.5], requires_grad=True)
@@ -372,7 +372,7 @@ def clip_grad_value_(params: Iterable[Tensor], clip_value: float, foreach: bool 
     """
     if not clip_value >= 0:
         raise SettingError(f"clip_grad_value_: clip_value may not be negative: {clip_value}")
-    tensors, grads = _with_gradients(params)
+    tensors, grads = _with_gradients(parameters)
     if grads:
         for t, g in zip(tensors, call_late(_clamped, (grads, clip_value), {}, _clamped), strict=True):
             t.grad = g

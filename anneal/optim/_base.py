@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +22,19 @@ from anneal.uop import DType, Op, UOp, arena, dtypes
 
 # What trains: tensors, or groups of them with settings of their own.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
+R = TypeVar("R")
 # What becomes of the gradients before the update takes them.
 Reduce = Callable[[list[Tensor]], Iterable[Tensor]]
 _F32 = dtypes.float32
 _New = tuple[list[Tensor], list[UOp], list[Any]]  # tensors, the templates of their new values, and the lines of those
 _VIEWS = (Op.BUFFER, Op.RESHAPE)  # of memory: what they show is not computed
+
+
+def with_gradients(closure: Callable[[], R]) -> R:
+    """The result of a closure, which records gradients under `no_grad` too, as in torch."""
+    from anneal.tensor.autograd import enable_grad
+
+    return enable_grad(closure)()
 
 
 @contextmanager
@@ -278,10 +286,10 @@ class Optimizer(StepHooks, Explained):
     @overload
     def step(self, *results: Tensor, reduce: Reduce | None = None) -> None: ...
     @overload
-    def step(self, closure: Callable[[], Tensor], /) -> Tensor: ...
-    def step(self, *results: Any, reduce: Reduce | None = None) -> Tensor | None:
-        """Update every parameter that has a gradient, and compute. A `closure` is called first, and its loss returned:
-        it forgets the gradients, computes the loss and calls backward().
+    def step(self, closure: Callable[[], R] | None = None) -> R: ...
+    def step(self, *results: Any, closure: Any = None, reduce: Reduce | None = None) -> Any:
+        """Update every parameter that has a gradient, and compute. A `closure` is called first, also under `no_grad`
+        with gradients, and its loss returned: it forgets the gradients, computes the loss and calls backward().
 
         Besides the parameters this computes `results`, the tensors whose backward() led here, and running statistics
         of batch norm: one call for the whole step.
@@ -297,9 +305,11 @@ class Optimizer(StepHooks, Explained):
         >>> (w * w).sum().backward(); optimizer.step(reduce=lambda gradients: [g / 2 for g in gradients]); w
         Tensor([0.9], dtype=float32, requires_grad=True)
         """
-        if len(results) == 1 and callable(results[0]) and not isinstance(results[0], Tensor):
-            loss: Tensor = results[0]()
-            self._apply([loss])
+        if len(results) == 1 and not isinstance(results[0], Tensor):
+            closure, results = results[0], ()
+        if closure is not None:
+            loss = with_gradients(closure)
+            self._apply([loss] if isinstance(loss, Tensor) else [])
             return loss
         if reduce is None:
             self._apply(results)
@@ -499,13 +509,13 @@ class Optimizer(StepHooks, Explained):
         """The parameters of each group."""
         return [len(g["params"]) for g in self.param_groups]
 
-    def load_state_dict(self, state: Mapping[str, Tensor | npt.ArrayLike]) -> None:
-        """Take over `state`, the `state_dict` of an optimiser over the same parameters, made here or in torch. Of the
+    def load_state_dict(self, state_dict: Mapping[str, Tensor | npt.ArrayLike]) -> None:
+        """Take over the `state_dict` of an optimiser over the same parameters, made here or in torch. Of the
         state that was here nothing is left.
 
         Raises DataError for a name or shape that does not fit.
         """
-        self._load(self._flat(self._changed_by("load_pre", state)))
+        self._load(self._flat(self._changed_by("load_pre", state_dict)))
         for hook in self._hooks_of("load_post"):
             hook(self)
 

@@ -12,7 +12,7 @@ import numpy as np
 from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_scatter, world
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
-from anneal.optim._base import Optimizer, Parameters, update_phase
+from anneal.optim._base import Optimizer, Parameters, update_phase, with_gradients
 from anneal.optim._states import Saved, array_of, settings_among
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
@@ -68,7 +68,7 @@ class LBFGS(Optimizer):
         self._last: tuple[Vector, Vector, float] | None = None  # direction, gradient and length of the last one
         self._scale, self._directions = 1.0, 0
 
-    def step(self, closure: Callable[[], Tensor] | None = None, **options: Any) -> Tensor:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:  # type: ignore[override]
         """Take up to `max_iter` directions; `closure` forgets gradients, computes the loss and calls backward().
 
         Returns the loss before.
@@ -76,8 +76,8 @@ class LBFGS(Optimizer):
         if closure is None or isinstance(closure, Tensor) or options:
             raise SettingError("LBFGS: step takes a closure, which computes the loss and its gradients, and no other")
         group = self.param_groups[0]
-        first = closure()
-        loss, g = float(first.item()), self._slope()
+        first = with_gradients(closure)
+        loss, g = float(first), self._slope()
         calls = 1
         if np.abs(g).max(initial=0.0) <= group["tolerance_grad"]:
             return first
@@ -94,7 +94,7 @@ class LBFGS(Optimizer):
             self._move(place + length * d)
             self._last = d, start.grad, length
             if not searches and n != group["max_iter"]:
-                loss, g = float(closure().item()), self._slope()
+                loss, g = float(with_gradients(closure)), self._slope()
             calls += used
             small = np.abs(d * length).max(initial=0.0) <= group["tolerance_change"]
             flat = np.abs(g).max(initial=0.0) <= group["tolerance_grad"]
@@ -172,10 +172,10 @@ class LBFGS(Optimizer):
         if "shares" in found:
             self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in self._PAST], strict=True)]
 
-    def _at(self, closure: Callable[[], Tensor], place: Vector, d: Vector, t: float) -> Point:
+    def _at(self, closure: Callable[[], Any], place: Vector, d: Vector, t: float) -> Point:
         """The point at a distance along a direction."""
         self._move(place + t * d)
-        loss, g = float(closure().item()), self._slope()
+        loss, g = float(with_gradients(closure)), self._slope()
         self._move(place)
         return Point(t, loss, g, float(g @ d))
 

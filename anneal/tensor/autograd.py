@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
-from anneal.runtime import earlier_nodes, here
+from anneal.runtime import Fun, earlier_nodes, here
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
 from anneal.uop import Src, UOp, const
@@ -20,13 +20,13 @@ __all__ = [
 ]  # fmt: skip
 
 Several = Tensor | Sequence[Tensor]
-inference_mode = no_grad
+F = TypeVar("F", bound=Fun)
 
 # `anneal.tensor.grad` is the other kind: the gradient of a function.
 
 
 class set_grad_enabled:
-    """Record gradients from here on, or do not, as `mode` says; as a block, within it.
+    """Record gradients from here on, or do not, as `mode` says; as a block, or before a function, within it.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> with set_grad_enabled(False):
@@ -37,6 +37,7 @@ class set_grad_enabled:
 
     def __init__(self, mode: bool) -> None:
         self._before, here.grad = here.grad, bool(mode)
+        self._mode = enable_grad if mode else no_grad
 
     def __enter__(self) -> None:
         pass
@@ -44,9 +45,13 @@ class set_grad_enabled:
     def __exit__(self, *error: object) -> None:
         here.grad = self._before
 
+    def __call__(self, function: F) -> F:
+        here.grad = self._before
+        return no_grad.around(self._mode, function)
+
 
 class enable_grad(no_grad):
-    """Record gradients within the block, or the function, also inside `no_grad`.
+    """Record gradients within the block, or the function (`orig_func`), also inside `no_grad`.
 
     >>> w = Tensor([1.0], requires_grad=True)
     >>> with no_grad(), enable_grad():
@@ -57,6 +62,22 @@ class enable_grad(no_grad):
 
     __slots__ = ()
     _records = True
+
+
+class inference_mode(no_grad):
+    """`no_grad`; `enable_grad` if `mode` is False.
+
+    >>> w = Tensor([1.0], requires_grad=True)
+    >>> with inference_mode():
+    ...     y = w * 2
+    >>> y.requires_grad
+    False
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, mode: Any = True) -> Any:
+        return enable_grad() if mode is False else no_grad() if mode is True else no_grad(mode)
 
 
 def _list(x: Several) -> list[Tensor]:

@@ -218,3 +218,14 @@ def test_the_grid_of_the_identity_has_the_last_bits_of_torch(corners: bool, row:
     """It lies on the kinks of grid_sample, where a last bit chooses the slope. The rows are torch 2.13.0's."""
     grid = F.affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]), (1, 1, 1, 7), corners)
     assert grid[0, 0, :, 0].tolist() == [float.fromhex(x) for x in row.split()]
+
+
+@pytest.mark.parametrize("corners", [False, True])
+def test_the_grid_of_the_identity_of_a_volume_reads_the_volume(corners: bool) -> None:
+    x = Tensor(rng.normal(size=(2, 1, 2, 3, 4)).astype(np.float32))
+    theta = Tensor(np.eye(3, 4, dtype=np.float32)[None].repeat(2, 0))
+    grid = F.affine_grid(theta, x.shape, corners)
+    assert grid.shape == (2, 2, 3, 4, 3)
+    np.testing.assert_allclose(F.grid_sample(x, grid, align_corners=corners).numpy(), x.numpy(), atol=1e-5)
+    with pytest.raises(ShapeError, match=r"\(n, 3, 4\)"):
+        F.affine_grid(theta, (2, 1, 3, 4))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from anneal import autograd
 from anneal.errors import DTypeError, GradientError, ShapeError
-from anneal.tensor import Tensor, grad, no_grad, value_and_grad, vjp
+from anneal.tensor import Tensor, functional as F, grad, hessian, no_grad, value_and_grad, vjp
 from anneal.uop import arena, toposort
 from tests.reference import evaluate
 
@@ -315,3 +317,41 @@ def test_a_kept_loss_does_not_keep_its_step_alive() -> None:
         assert flat.arg.origin is None
         with pytest.raises(GradientError, match="second time"):
             loss.backward()
+
+
+_OF_TWO: list[Callable[[Tensor, Tensor], Tensor]] = [
+    F.binary_cross_entropy,
+    lambda a, b: F.binary_cross_entropy(a, b.sigmoid(), weight=a * b),
+    F.binary_cross_entropy_with_logits,
+    lambda a, b: F.binary_cross_entropy_with_logits(a, b, pos_weight=a * b),
+    F.kl_div,
+    F.cross_entropy,
+    F.smooth_l1_loss,
+    F.huber_loss,
+    F.poisson_nll_loss,
+    lambda a, b: F.gaussian_nll_loss(a, b, a * b + 1.0),
+    F.cosine_similarity,
+    F.pairwise_distance,
+    lambda a, b: F.layer_norm(a, (3,), b[0], b[1]),
+    lambda a, b: F.batch_norm(a, None, None, b[0], b[1], True),
+    lambda a, b: F.scaled_dot_product_attention(a, b, a * b),
+    Tensor.pow,
+    Tensor.atan2,
+    Tensor.hypot,
+    Tensor.logaddexp,
+    Tensor.logaddexp2,
+    Tensor.xlogy,
+    Tensor.fmod,
+    Tensor.maximum,
+    Tensor.copysign,
+]
+
+
+@pytest.mark.parametrize("f", _OF_TWO, ids=range(len(_OF_TWO)))
+def test_mixed_second_derivatives_are_symmetric(f: Callable[[Tensor, Tensor], Tensor]) -> None:
+    """A gradient whose rule names slopes of several arguments has each of them once, also when differentiated."""
+    rng = np.random.default_rng(0)
+    a, b = (Tensor(rng.uniform(0.1, 0.9, (2, 3))) for _ in range(2))
+    ((_, right), (left, _)) = hessian(lambda a, b: ((f(a, b) + 1.0) ** 2).sum(), argnums=(0, 1))(a, b)
+    right, left = right.reshape(6, 6), left.reshape(6, 6)
+    np.testing.assert_allclose(right.numpy(), left.T.numpy(), rtol=1e-9, atol=1e-12)

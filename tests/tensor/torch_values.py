@@ -15,6 +15,23 @@ CALLS = [
     *[f"F.interpolate(U, size={size}, mode='{mode}', align_corners={corners}, antialias={wide})"
       for size in SIZES for mode in ("bilinear", "bicubic") for corners in (False, True) for wide in (False, True)],
     *[f"F.interpolate(U, scale_factor=(1.7, 0.6), mode='{mode}', antialias={wide})" for mode in ("bilinear", "bicubic") for wide in (False, True)],
+    # an axis that stays as long as it was is copied, whatever the scale; not by "bicubic" alone
+    *[f"F.interpolate(U, scale_factor={scale}, mode='{mode}', antialias={wide})" for scale in ((1.1, 1.1), (1.1, 2), (2, 1.1))
+      for mode in ("bilinear", "bicubic") for wide in (False, True)],
+    "F.interpolate(X * 64, scale_factor=1.2, mode='linear')", "F.interpolate(X[None] * 64, scale_factor=(2, 1.2), mode='bilinear')",
+    "F.interpolate(X[None] * 64, scale_factor=(2, 1.2), mode='bilinear', antialias=True)",
+    "F.interpolate(X[None, None] * 64, scale_factor=(1, 2, 1.2), mode='trilinear')",
+    # losses with a weight of each element: the mean of huber_loss alone divides by their number
+    *[f"F.{loss}(M * 2, M * 6, weight=M + 1, reduction='{r}') * 12" for loss in ("mse_loss", "l1_loss", "huber_loss") for r in ("none", "sum")],
+    *[f"F.{loss}(an.tensor([6.0, 0.0]), an.zeros(2), weight=an.tensor([1.0, 3.0]))" for loss in ("mse_loss", "huber_loss")],
+    "F.l1_loss(an.tensor([4.0, 0.0]), an.zeros(2), weight=an.tensor([1.0, 3.0]))",
+    # torch's names of arguments
+    "an.addcmul(input=M, tensor1=M, tensor2=M, value=2)", "an.addcdiv(M, tensor1=M, tensor2=M * 0 + 1)",
+    "an.addmm(input=M @ M.T, mat1=M, mat2=M.T, beta=2)", "an.mm(input=M, mat2=M.T)", "F.bilinear(input1=M, input2=M, weight=an.ones(1, 4, 4))",
+    "an.dot(input=M[0], tensor=M[1])", "an.mv(input=M, vec=M[0])", "an.outer(input=M[0], vec2=M[1])", "an.pow(input=M, exponent=2)",
+    "an.gather(M, 0, an.tensor([[0, 1]]), sparse_grad=False)", "an.isin(elements=M, test_elements=an.tensor([1.0, 5.0])).int()",
+    "an.max(input=M, other=M * 0 + 3)", "an.searchsorted(sorted_sequence=an.tensor([1.0, 3.0]), input=an.tensor([2.0])).int()",
+    "an.tensordot(a=M, b=M.T, dims=1)", "an.split(tensor=M, split_size_or_sections=2, dim=1)[1]", "an.hsplit(M, indices=[1])[1]", "M.view(dtype=an.int32)",
     "F.interpolate(U, size=(3, 3), mode='nearest')", "F.interpolate(U, size=(3, 3), mode='nearest-exact')",
     "F.interpolate(an.full((1, 1, 1, 300), 255).to(an.uint8), size=(1, 2), mode='bilinear', antialias=True)",
     # windows of nothing
@@ -47,6 +64,7 @@ def called(an: Any, call: str) -> Any:
             "an": an,
             "F": an.nn.functional,
             "X": an.arange(24).reshape(2, 3, 4).float(),
+            "M": an.arange(12).reshape(3, 4).float(),
             "U": image,
             "I": an.arange(3, dtype=an.int32),
         },
