@@ -37,11 +37,6 @@ _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIG
 # cannot be: it reads 0 where it is out of range, and writes nothing.
 
 
-def has_axis(item: Any) -> bool:
-    """True if an item of an index is of an axis that the tensor has."""
-    return item is not None and item is not Ellipsis and not isinstance(item, (bool, np.bool_))
-
-
 def index_node(x: Tensor, index: Any) -> UOp:
     """An index argument as a node of integers on this device."""
     if isinstance(index, (list, tuple, range)):
