@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DTypeError, LinAlgError, ShapeError
-from anneal.ops import Shape, axis_of, broadcast_shapes, checked
+from anneal.ops import Shape, broadcast_shapes, checked, two_axes
 from anneal.runtime import Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
@@ -55,11 +55,6 @@ def float_op(function: F) -> F:
 def on_device(function: F) -> F:
     """An op that the device computes: `linalg.NAME` in messages."""
     return checked(function, f"linalg.{function.__name__}")
-
-
-def standard(op: F) -> F:
-    """An op that is one of the array API standard's linear algebra, too: `tools/names.py` lists it there."""
-    return op
 
 
 def matrices(x: Tensor) -> tuple[int, int]:
@@ -182,7 +177,6 @@ def _skew(x: Tensor) -> Tensor:
     return x - x.mT
 
 
-@standard
 @float_op
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     """The singular value decomposition A = U diag(S) Vh, with the largest singular value first. On the host.
@@ -221,7 +215,6 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     return SVD(*made)
 
 
-@standard
 @float_op
 def svdvals(A: Tensor) -> Tensor:
     """The singular values, the largest first: (..., m, n) -> (..., min(m, n)). On the host.
@@ -247,7 +240,6 @@ def _triangle(UPLO: str) -> Any:
     return UPLO.upper()
 
 
-@standard
 @float_op
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors as columns, of symmetric matrices: (..., n, n) -> (..., n), (..., n, n).
@@ -277,7 +269,6 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     return Eigh(*made)
 
 
-@standard
 @float_op
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of symmetric matrices A, ascending: (..., n, n) -> (..., n); of A the lower triangle is read, or
@@ -337,7 +328,6 @@ def vector_norm(
     return _cast(x, dtype).norm(ord, dim, keepdim)
 
 
-@standard
 @on_device
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
@@ -362,11 +352,7 @@ def matrix_norm(
     A = _cast(A, dtype)
     if ord not in ("nuc", 2, -2):
         return A.matrix_norm(ord, dim, keepdim)
-    if A.ndim < 2 or len(dim) != 2:
-        raise ShapeError(f"linalg.matrix_norm: takes two axes of shape {A.shape}, not {tuple(dim)}")
-    row, column = (axis_of(a, A.ndim, "linalg.matrix_norm") for a in dim)
-    if row == column:
-        raise ShapeError(f"linalg.matrix_norm: axis {row} is named twice in {tuple(dim)}")
+    row, column = two_axes(A, dim)
     values = svdvals(A.movedim((row, column), (-2, -1)))
     if ord == "nuc" or (ord == 2 and not values.shape[-1]):
         out = values.sum(-1)
@@ -454,7 +440,7 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
     return called_for_one("cond", "has no inverse", compute, A.shape, [A], of_inverse)
 
 
-def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
+def _tolerance(values: Tensor, sizes: Shape, atol: Any, rtol: Any) -> Tensor:
     """The bound that a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values`
     are those of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
     """
@@ -470,10 +456,15 @@ def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> 
     return out.maximum(least.cast(values.dtype))
 
 
+def counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, Tensor]:
+    """The singular values, or the sizes of the eigenvalues, and what they must exceed to count."""
+    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
+    return values, _tolerance(values, A.shape[-2:], atol, rtol)
+
+
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
-@standard
 @float_op
 def matrix_rank(
     A: Tensor,
@@ -492,9 +483,8 @@ def matrix_rank(
     >>> matrix_rank(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
     1
     """
-    sizes = matrices(A)
+    matrices(A)
     if tol is not None:
         atol, rtol = tol, 0.0
-    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
-    least = _tolerance(values, sizes, atol, rtol)
+    values, least = counted(A, atol, rtol, hermitian)
     return (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)

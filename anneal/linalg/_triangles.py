@@ -10,7 +10,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.linalg._solving import _no_faults, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, called, called_for_one, float_op, leading, matrices, on_device, one_batch, squares, standard
+    Array, called, called_for_one, float_op, leading, matrices, on_device, one_batch, squares
 )  # fmt: skip
 from anneal.runtime import Fun
 from anneal.tensor import Tensor, dtypes
@@ -23,7 +23,6 @@ class QR(NamedTuple):
     R: Tensor
 
 
-@standard
 @float_op
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = A of symmetric positive definite matrices, or its transpose if `upper`.
@@ -63,7 +62,6 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     return cholesky(A, upper=upper), _no_faults(A)
 
 
-@standard
 @float_op
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """A = Q R with orthogonal columns Q and an upper triangle R. On the host.
@@ -173,9 +171,9 @@ def _rows(pivots: Array, m: int) -> Array:
 def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
     shape = a.shape
     a = a.reshape(-1, *shape[-2:]).copy()
-    each, (m, n) = np.arange(len(a)), shape[-2:]
-    pivots = np.broadcast_to(np.arange(1, min(m, n) + 1), (len(a), min(m, n))).copy()
-    for j in range(min(m, n)):
+    each, k = np.arange(len(a)), min(shape[-2:])
+    pivots = np.broadcast_to(np.arange(1, k + 1), (len(a), k)).copy()
+    for j in range(k):
         if pivot:
             at = np.abs(a[:, j:, j]).argmax(1) + j
             pivots[:, j] = at + 1
@@ -183,7 +181,7 @@ def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
         head = a[:, j, j, None]
         a[:, j + 1 :, j] /= np.where(head == 0, 1, head)  # as LAPACK: a column of zeros stays
         a[:, j + 1 :, j + 1 :] -= a[:, j + 1 :, j, None] * a[:, j, None, j + 1 :]
-    return a.reshape(shape), pivots.reshape(*shape[:-2], min(m, n))
+    return a.reshape(shape), pivots.reshape(*shape[:-2], k)
 
 
 def _reordered(x: Tensor, rows: Tensor) -> Tensor:

@@ -195,24 +195,23 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     element of the kernel, turned round.
     """
     channels, co, *kernel = w.shape
-    k = len(kernel)
-    inner = channels // groups
+    k, inner = len(kernel), channels // groups
+    ones, turned = (1,) * k, tuple(range(3, 3 + 2 * k, 2))
     if any(d > 1 for d in dilation):
-        spread = reshape(w, (channels, co, *woven(kernel, (1,) * k)))
+        spread = reshape(w, (channels, co, *woven(kernel, ones)))
         spread = pad(spread, tuple([p for d in dilation for p in ((0, 0), (0, d - 1))]))
         kernel = [n * d for n, d in zip(kernel, dilation)]
         w = reshape(spread, (channels, co, *kernel))
     taps = [-(-n // s) for n, s in zip(kernel, stride)]
     w = pad(w, tuple([(0, m * s - n) for n, m, s in zip(kernel, taps, stride)]))
     w = reshape(w, (groups, inner, co, *woven(taps, stride)))
-    w = flip(w, tuple(range(3, 3 + 2 * k, 2)))
+    w = flip(w, turned)
     # (g, co, s..., ci, taps...): each phase is an output channel
-    w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *range(3, 3 + 2 * k, 2)))
-    phases = math.prod(stride)
-    w = reshape(w, (groups * co * phases, inner, *taps))
+    w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *turned))
+    w = reshape(w, (groups * co * math.prod(stride), inner, *taps))
     x = pad(x, tuple([(m - 1, m - 1) for m in taps]))
-    u = _windowed_product(name, device, x, w, (1,) * k, (1,) * k, groups)
-    u = named("conv", u, x, w, arguments=(((0, 0),) * k, (1,) * k, (1,) * k, groups))
+    u = _windowed_product(name, device, x, w, ones, ones, groups)
+    u = named("conv", u, x, w, arguments=(((0, 0),) * k, ones, ones, groups))
     n, out = u.shape[0], u.shape[2:]
     u = reshape(u, (n, groups * co, *stride, *out))
     u = permute(u, (0, 1, *[i for j in range(k) for i in (2 + k + j, 2 + j)]))

@@ -143,14 +143,15 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     mask = _alone(index)
     if not is_tensor(mask) or mask.dtype is not BOOL:
         return None
-    m, s = mask.shape, x.uop.shape
-    if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
+    m, s, g = mask.shape, x.uop.shape, given.uop.shape
+    rest = s[len(m) :]
+    if (*m, *rest) != s or len(g) > len(rest):
         return None
     if mask.device != x.device:
         x._mixed(mask, "index")
-    if broadcast_shapes(given.uop.shape, s[len(m) :], name="index assignment") != s[len(m) :]:
+    if broadcast_shapes(g, rest, name="index assignment") != rest:
         return None
-    return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
+    return broadcast(reshape(mask.uop, (*m, *[1] * len(rest))), s)
 
 
 def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
