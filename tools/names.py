@@ -95,8 +95,8 @@ def _words_of(call: ast.Call) -> str:
 
 def _said(node: ast.FunctionDef, file: str, shared: Mapping[str, str] | None = None) -> dict[str, Any] | None:
     """What `@function`, or one with words that are shared, says at a definition; None where neither stands."""
-    if file != "older" and {"float_op", "on_device"} & {*map(ast.unparse, node.decorator_list)}:  # of anneal.linalg
-        return {"array_api": True} if node.name in _value("anneal/array_api/linalg.py", "_EXTENSION").split() else None
+    if "standard" in map(ast.unparse, node.decorator_list):  # of anneal.linalg
+        return {"array_api": True}
     if "by_slope" in map(ast.unparse, node.decorator_list):  # its own is the function's value, with the slope
         node.returns = ast.Name("Tensor")
     known = {"function": "", **(shared or {})}

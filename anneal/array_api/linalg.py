@@ -11,10 +11,6 @@ from anneal.array_api._dtypes import result_type, standards
 from anneal.doors import names_of, opened_later
 from anneal.tensor import Tensor
 
-# the functions that `anneal.linalg` has; `tools/names.py` reads it
-_EXTENSION = """
-    cholesky cross det diagonal eigh eigvalsh inv matrix_norm matrix_power matrix_rank pinv qr slogdet svd svdvals
-"""
 if TYPE_CHECKING:
     from anneal.stubs.array_linalg import *
 else:
