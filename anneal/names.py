@@ -254,6 +254,8 @@ softsign take_running_updates tanhshrink threshold""",
         "extremes": """
 MinMax ValuesIndices amax amin aminmax argmax argmin cummax cummin cumprod cumsum diff logcumsumexp max min nanmax
 nanmin""",
+        "linalg": """
+addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace two_axes vecdot""",
         "losses": """
 binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy gaussian_nll_loss
 hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
@@ -311,8 +313,6 @@ gather index_add index_select masked_fill one_hot rows scatter scatter_add take 
 atleast_1d atleast_2d atleast_3d block_diag cartesian_prod cat chunk column_stack combinations diagflat dsplit
 dstack hsplit hstack select select_scatter slice_scatter split stack sum_to_size tensor_split unbind unfold vsplit
 vstack""",
-        "linalg": """
-addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace vecdot""",
         "logic": """
 abs allclose angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor ceil conj
 eq floor frac ge gt isclose isfinite isin isinf isnan isneginf isposinf le logical_and logical_not logical_or

@@ -11,8 +11,8 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, _tolerance, called, called_for_one, eigvalsh, float_op, matrices, of_inverse, on_device, one_batch, squares,
-    standard, svd, svdvals,
+    Array, _tolerance, called, called_for_one, counted, float_op, matrices, of_inverse, on_device, one_batch, squares,
+    standard, svd,
 )  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes
@@ -254,11 +254,10 @@ def pinv(
     Tensor([[0.5, 0. ],
             [0. , 0. ]], dtype=float32)
     """
-    m, n = matrices(A)
+    matrices(A)
     if hermitian:
         squares(A)
-    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
-    least = _tolerance(values, (m, n), atol, rtol)
+    _, least = counted(A, atol, rtol, hermitian)
     return _pseudo_inverse(A, least[..., None, None], hermitian)
 
 

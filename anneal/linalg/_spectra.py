@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DTypeError, LinAlgError, ShapeError
-from anneal.ops import Shape, axis_of, broadcast_shapes, checked
+from anneal.ops import Shape, broadcast_shapes, checked, two_axes
 from anneal.runtime import Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
@@ -362,11 +362,7 @@ def matrix_norm(
     A = _cast(A, dtype)
     if ord not in ("nuc", 2, -2):
         return A.matrix_norm(ord, dim, keepdim)
-    if A.ndim < 2 or len(dim) != 2:
-        raise ShapeError(f"linalg.matrix_norm: takes two axes of shape {A.shape}, not {tuple(dim)}")
-    row, column = (axis_of(a, A.ndim, "linalg.matrix_norm") for a in dim)
-    if row == column:
-        raise ShapeError(f"linalg.matrix_norm: axis {row} is named twice in {tuple(dim)}")
+    row, column = two_axes(A, dim)
     values = svdvals(A.movedim((row, column), (-2, -1)))
     if ord == "nuc" or (ord == 2 and not values.shape[-1]):
         out = values.sum(-1)
@@ -454,7 +450,7 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
     return called_for_one("cond", "has no inverse", compute, A.shape, [A], of_inverse)
 
 
-def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> Tensor:
+def _tolerance(values: Tensor, sizes: Shape, atol: Any, rtol: Any) -> Tensor:
     """The bound that a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values`
     are those of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
     """
@@ -468,6 +464,12 @@ def _tolerance(values: Tensor, sizes: tuple[int, int], atol: Any, rtol: Any) -> 
         return out
     least = atol if isinstance(atol, Tensor) else values.new_full(lead, float(atol))
     return out.maximum(least.cast(values.dtype))
+
+
+def counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, Tensor]:
+    """The singular values, or the sizes of the eigenvalues, and what they must exceed to count."""
+    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
+    return values, _tolerance(values, A.shape[-2:], atol, rtol)
 
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -492,9 +494,8 @@ def matrix_rank(
     >>> matrix_rank(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
     1
     """
-    sizes = matrices(A)
+    matrices(A)
     if tol is not None:
         atol, rtol = tol, 0.0
-    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
-    least = _tolerance(values, sizes, atol, rtol)
+    values, least = counted(A, atol, rtol, hermitian)
     return (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)

@@ -173,9 +173,9 @@ def _rows(pivots: Array, m: int) -> Array:
 def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
     shape = a.shape
     a = a.reshape(-1, *shape[-2:]).copy()
-    each, (m, n) = np.arange(len(a)), shape[-2:]
-    pivots = np.broadcast_to(np.arange(1, min(m, n) + 1), (len(a), min(m, n))).copy()
-    for j in range(min(m, n)):
+    each, k = np.arange(len(a)), min(shape[-2:])
+    pivots = np.broadcast_to(np.arange(1, k + 1), (len(a), k)).copy()
+    for j in range(k):
         if pivot:
             at = np.abs(a[:, j:, j]).argmax(1) + j
             pivots[:, j] = at + 1
@@ -183,7 +183,7 @@ def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
         head = a[:, j, j, None]
         a[:, j + 1 :, j] /= np.where(head == 0, 1, head)  # as LAPACK: a column of zeros stays
         a[:, j + 1 :, j + 1 :] -= a[:, j + 1 :, j, None] * a[:, j, None, j + 1 :]
-    return a.reshape(shape), pivots.reshape(*shape[:-2], min(m, n))
+    return a.reshape(shape), pivots.reshape(*shape[:-2], k)
 
 
 def _reordered(x: Tensor, rows: Tensor) -> Tensor:

@@ -107,8 +107,7 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None =
     q, most = 6 if q is None else q, min(A.shape[-2:])
     if not 0 <= q <= most:
         raise ShapeError(f"svd_lowrank: q is at most {most}, the smaller size of shape {A.shape}, not {q}")
-    u, s, v = svd(A if M is None else A - M)
-    return SVD(u[..., :q], s[..., :q], v[..., :q])
+    return SVD(*[part[..., :q] for part in svd(A if M is None else A - M)])
 
 
 @float_op

@@ -20,6 +20,7 @@ HELP = {  # modules, and what stands in the families' files beside their functio
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",
     "extremes": "MinMax ValuesIndices",
+    "linalg": "two_axes",
     "losses": "reduce_loss",
     "pooling": "per_axis",
     "precision": "cast_dtype",

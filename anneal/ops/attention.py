@@ -163,10 +163,10 @@ def _in_turns(
 
 def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tuple[UOp, UOp, UOp]:
     """The nodes of all three, with as many heads each. Raises ShapeError if their sizes do not fit."""
-    if enable_gqa and query.ndim > 2 and query.shape[-3] != key.shape[-3]:
-        if query.shape[-3] % key.shape[-3]:
-            raise ShapeError(f"{_NAME}: {query.shape[-3]} query heads are no multiple of {key.shape[-3]} key heads")
-        times = query.shape[-3] // key.shape[-3]
+    if enable_gqa and query.ndim > 2 and (heads := query.shape[-3]) != (fewer := key.shape[-3]):
+        if heads % fewer:
+            raise ShapeError(f"{_NAME}: {heads} query heads are no multiple of {fewer} key heads")
+        times = heads // fewer
         key, value = key.repeat_interleave(times, dim=-3), value.repeat_interleave(times, dim=-3)
     leads = {t.uop.shape[:-2] for t in (query, key, value)}
     if len(leads) > 1 and min(query.ndim, key.ndim, value.ndim) > 1:
@@ -273,20 +273,21 @@ def embedding(
         raise DTypeError(f"embedding: positions are integers, not {i.dtype.name}")
     if len(w.shape) != 2:
         raise ShapeError(f"embedding: weight has shape (count, width), not {w.shape}")
+    count = w.shape[0]
     check_places("embedding", i, 0, w.shape, 0)
-    if padding_idx is not None and not -w.shape[0] <= padding_idx < w.shape[0]:
+    if padding_idx is not None and not -count <= padding_idx < count:
         raise PositionError(out_of_range("embedding", f"padding_idx {padding_idx}", 0, w.shape))
     if max_norm is not None:
         _hold_rows(weight, index, max_norm, norm_type)
         w = weight.uop
     rows = take_rows(w, i.cast(INT32))
     if padding_idx is not None:
-        skip = broadcast(reshape(i.eq(padding_idx % w.shape[0]), (*i.shape, 1)), rows.shape)
+        skip = broadcast(reshape(i.eq(padding_idx % count), (*i.shape, 1)), rows.shape)
         rows = skip.where(detached(rows), rows)
     out = result(rows, weight)
     if not scale_grad_by_freq:
         return out
-    share = 1.0 / _times_read(index, w.shape[0]).index_select(0, index.reshape(-1)).cast(w.dtype)
+    share = 1.0 / _times_read(index, count).index_select(0, index.reshape(-1)).cast(w.dtype)
     return out.detach() + (out - out.detach()) * share.reshape(*i.shape, 1)
 
 

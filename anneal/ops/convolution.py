@@ -10,7 +10,7 @@ from anneal.ops.arguments import family, same_device
 from anneal.ops.made import result
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, shrink,
+    Pairs, broadcast, common_dtype, expand, flip, named, pad, permute, reduce_axis, reshape, row_shape, shrink,
 )  # fmt: skip
 from anneal.ops.pooling import AXES, KERNEL, Sizes, per_axis, windows_of, woven
 from anneal.ops.precision import whole_product
@@ -42,12 +42,10 @@ def _convolve(
             f"{name}: x of shape {xs} has {channels} channels in {groups} groups, so the weight must have shape "
             f"(multiple of {groups}, {channels}/{groups}, {KERNEL[axes]}), not {ws}"
         )
-    if bias is not None and bias.uop.shape != (outs,):
-        raise ShapeError(f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {outs} channels")
     st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     a, b = common_dtype(x.uop, weight.uop)
     sides = _conv_padding(padding, ws[2:], st, di)
-    u = _biased(_windowed_product(name, x.device, pad(a, sides), b, st, di, groups), bias)
+    u = _biased(name, _windowed_product(name, x.device, pad(a, sides), b, st, di, groups), bias, ws)
     given = (a, b) if bias is None else (a, b, bias.uop)
     return result(named("conv", u, *given, arguments=(sides, st, di, groups)), x, weight, bias)
 
@@ -82,12 +80,15 @@ def _windowed_product(name: str, device: str, x: UOp, w: UOp, stride: Ints, dila
     return reshape(total, (n, outs, *out))
 
 
-def _biased(u: UOp, bias: Tensor | None) -> UOp:
-    """`u` with a number added to each channel."""
+def _biased(name: str, u: UOp, bias: Tensor | None, weight: Ints) -> UOp:
+    """`u`, which a weight of that shape made, with a number added to each channel."""
     if bias is None:
         return u
+    channels = u.shape[1]
+    if bias.uop.shape != (channels,):
+        raise ShapeError(f"{name}: bias has shape {bias.uop.shape}, but the weight {weight} makes {channels} channels")
     u, c = common_dtype(u, bias.uop)
-    return u + broadcast(reshape(c, (1, u.shape[1], *[1] * (len(u.shape) - 2))), u.shape)
+    return u + broadcast(reshape(c, row_shape(channels, 1, len(u.shape))), u.shape)
 
 
 def _conv_padding(padding: Sizes | str, kernel: Ints, stride: Ints, dilation: Ints) -> Pairs:
@@ -169,10 +170,6 @@ def _transposed(
             f"{name}: x of shape {xs} has {xs[1]} channels, so the weight must have shape ({xs[1]}, out/groups, "
             f"{KERNEL[axes]}) and groups divide {xs[1]}, not {ws} and {groups}"
         )
-    if bias is not None and bias.uop.shape != (groups * ws[1],):
-        raise ShapeError(
-            f"{name}: bias has shape {bias.uop.shape}, but the weight {ws} makes {groups * ws[1]} channels"
-        )
     st, di = per_axis("stride", stride, axes), per_axis("dilation", dilation, axes)
     side = per_axis("padding", padding, axes, 0)
     extra = per_axis("output_padding", output_padding, axes, 0)
@@ -188,7 +185,7 @@ def _transposed(
     ends = [p + n for p, n in zip(side, sizes)]
     u = pad(u, tuple([(0, max(0, e - n)) for e, n in zip(ends, u.shape[2:])]))
     u = shrink(u, tuple(zip(side, ends)))
-    return result(_biased(u, bias), x, weight, bias)
+    return result(_biased(name, u, bias, ws), x, weight, bias)
 
 
 def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Ints, groups: int) -> UOp:
@@ -198,24 +195,23 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
     element of the kernel, turned round.
     """
     channels, co, *kernel = w.shape
-    k = len(kernel)
-    inner = channels // groups
+    k, inner = len(kernel), channels // groups
+    ones, turned = (1,) * k, tuple(range(3, 3 + 2 * k, 2))
     if any(d > 1 for d in dilation):
-        spread = reshape(w, (channels, co, *woven(kernel, (1,) * k)))
+        spread = reshape(w, (channels, co, *woven(kernel, ones)))
         spread = pad(spread, tuple([p for d in dilation for p in ((0, 0), (0, d - 1))]))
         kernel = [n * d for n, d in zip(kernel, dilation)]
         w = reshape(spread, (channels, co, *kernel))
     taps = [-(-n // s) for n, s in zip(kernel, stride)]
     w = pad(w, tuple([(0, m * s - n) for n, m, s in zip(kernel, taps, stride)]))
     w = reshape(w, (groups, inner, co, *woven(taps, stride)))
-    w = flip(w, tuple(range(3, 3 + 2 * k, 2)))
+    w = flip(w, turned)
     # (g, co, s..., ci, taps...): each phase is an output channel
-    w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *range(3, 3 + 2 * k, 2)))
-    phases = math.prod(stride)
-    w = reshape(w, (groups * co * phases, inner, *taps))
+    w = permute(w, (0, 2, *range(4, 4 + 2 * k, 2), 1, *turned))
+    w = reshape(w, (groups * co * math.prod(stride), inner, *taps))
     x = pad(x, tuple([(m - 1, m - 1) for m in taps]))
-    u = _windowed_product(name, device, x, w, (1,) * k, (1,) * k, groups)
-    u = named("conv", u, x, w, arguments=(((0, 0),) * k, (1,) * k, (1,) * k, groups))
+    u = _windowed_product(name, device, x, w, ones, ones, groups)
+    u = named("conv", u, x, w, arguments=(((0, 0),) * k, ones, ones, groups))
     n, out = u.shape[0], u.shape[2:]
     u = reshape(u, (n, groups * co, *stride, *out))
     u = permute(u, (0, 1, *[i for j in range(k) for i in (2 + k + j, 2 + j)]))

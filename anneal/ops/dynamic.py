@@ -37,7 +37,7 @@ def nonzero(
         values = values_now(x, "give size=, the most that there can be")
         if as_tuple and x.ndim:
             return tuple([_whole(x, a) for a in np.nonzero(values)])
-        rows = x._made(np.argwhere(values).astype(np.int32), device=x.device)
+        rows = _whole(x, np.argwhere(values))
     else:
         rows = _first_positions(x, size, fill_value)
     if not as_tuple:

@@ -371,12 +371,12 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     if not out._wants:
         return out
     if not isinstance(min, (*_SCALARS, type(None))) or not isinstance(max, (*_SCALARS, type(None))):
-        out = x if min is None else halved(binary(Op.MAX, x, min))
+        within = x if min is None else halved(binary(Op.MAX, x, min))
+        within = within if max is None else halved(binary(Op.MIN, within, max))
         if max is None or min is None:
-            return out if max is None else halved(binary(Op.MIN, out, max))
-        both = x.eq(min) & x.eq(max)  # all is the element's own, as in torch
-        same = choose(both, x, halved(binary(Op.MIN, out, max)))
-        return standing_for(clipped(x, min, max), same)
+            return within
+        # where both ends are the element, all is its own, as in torch
+        return standing_for(out, choose(x.eq(min) & x.eq(max), x, within))
     inside: Any = None if min is None else x > min
     if max is not None:
         inside = x < max if inside is None else inside & (x < max)

@@ -77,21 +77,22 @@ def interpolate(
         need_float("x", x)
     if antialias and mode not in ("bilinear", "bicubic"):
         raise ShapeError(f'interpolate: antialias is for "bilinear" and "bicubic", not {mode!r}')
-    for i, (n, v) in list(enumerate(zip(x.shape[2:], values)))[:: -1 if image else 1]:  # rows of bytes first
+    for axis, v in list(enumerate(values, 2))[:: -1 if image else 1]:  # rows first, as bytes are rounded in between
+        n = x.shape[axis]
         m, step = _new_size(n, v, size is None, recompute_scale_factor)
         if not n or not m:
-            raise ShapeError(f"interpolate: axis {2 + i} of shape {x.shape} would go from {n} to {m} elements")
+            raise ShapeError(f"interpolate: axis {axis} of shape {x.shape} would go from {n} to {m} elements")
         if n == m and (step == 1 or image or antialias or mode.endswith("linear")):
             continue  # as in torch, whatever the scale
         if mode == "area":
-            x = x._new(pooled(x.uop, 2 + i, m, Op.ADD))
+            x = x._new(pooled(x.uop, axis, m, Op.ADD))
         elif antialias and not image:
             weights = x._made(_weights(n, m, step, mode, align_corners, True).astype(np.float32), device=x.device)
-            x = (x.movedim(2 + i, -1) @ weights.cast(x.dtype).T).movedim(-1, 2 + i)
+            x = (x.movedim(axis, -1) @ weights.cast(x.dtype).T).movedim(-1, axis)
         elif image:
-            x = _of_bytes(x, 2 + i, _weights(n, m, step, mode, align_corners, antialias))
+            x = _of_bytes(x, axis, _weights(n, m, step, mode, align_corners, antialias))
         else:
-            x = _resized(x, 2 + i, m, step, mode, bool(align_corners))
+            x = _resized(x, axis, m, step, mode, bool(align_corners))
     return x.clone()
 
 

@@ -37,11 +37,6 @@ _SAME_VALUES = (Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIG
 # cannot be: it reads 0 where it is out of range, and writes nothing.
 
 
-def has_axis(item: Any) -> bool:
-    """True if an item of an index is of an axis that the tensor has."""
-    return item is not None and item is not Ellipsis and not isinstance(item, (bool, np.bool_))
-
-
 def index_node(x: Tensor, index: Any) -> UOp:
     """An index argument as a node of integers on this device."""
     if isinstance(index, (list, tuple, range)):
@@ -231,18 +226,19 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     s = x.uop.shape
     if not i.shape and len(s) == 1:
         i = reshape(i, (1,))  # one place of a row
-    at = _fits(dim, i.shape, s, "this tensor's")
+    shape = i.shape
+    at = _fits(dim, shape, s, "this tensor's")
     i = places(x, i, at)
     given = written(x, src)
     value = given.uop.cast(x.uop.dtype)
     if not value.shape:
-        value = broadcast(value, i.shape)
-    _fits(dim, i.shape, value.shape, "the values'")
-    if i.shape and i.shape[at] > value.shape[at]:
-        raise ShapeError(f"the index has shape {i.shape}, longer than the values' {value.shape} on axis {at}")
-    value = nodes.head(value, i.shape)
-    n, total = math.prod(i.shape), math.prod(s)
-    if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and i.shape[1] == s[1]:
+        value = broadcast(value, shape)
+    _fits(dim, shape, value.shape, "the values'")
+    if shape and shape[at] > value.shape[at]:
+        raise ShapeError(f"the index has shape {shape}, longer than the values' {value.shape} on axis {at}")
+    value = nodes.head(value, shape)
+    n, total = math.prod(shape), math.prod(s)
+    if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
         return s[0], reshape(i.src[0], (n // s[1],)), value, given
     position = None
@@ -250,7 +246,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
     for a, m in enumerate(s):
         stride //= max(m, 1)
         if m != 1 or a == at:
-            here = i if a == at else nodes.numbered(i.shape, a)
+            here = i if a == at else nodes.numbered(shape, a)
             position = nodes.meet(Op.ADD, position, here * stride if stride != 1 else here)
     if position is None:
         position = i

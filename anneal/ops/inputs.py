@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -121,19 +121,25 @@ def _fits(x: Any, dtype: DType, whole: bool) -> bool:
 # -- places -----------------------------------------------------------------------------------------------------------
 
 
+def has_axis(item: Any) -> bool:
+    """True if an item of an index is of an axis that the tensor has."""
+    return item is not None and item is not Ellipsis and not isinstance(item, (bool, np.bool_))
+
+
+def spread_out(items: Sequence[Any], ndim: int) -> list[Any]:
+    """The items of an index, with slices in place of `...` and of the axes that it does not name."""
+    at = next((i for i, item in enumerate(items) if item is Ellipsis), len(items))
+    left = ndim - sum([has_axis(item) for item in items])
+    return [*items[:at], *[slice(None)] * left, *items[at + 1 :]]
+
+
 def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.Pairs, Ints, int] | None:
     """An index of integers and slices with memory for the places that vary; the bounds that are now, the sizes of the
     part, and the number of slices that vary. None where nothing varies, or where the index has something else, or is
     out of range."""
     shape = x._looks.shape
-    if index is None:
-        return None
-    items = list(index) if index.__class__ is tuple else [index]
-    if items.count(Ellipsis) == 1:
-        at = items.index(Ellipsis)
-        items[at : at + 1] = [slice(None)] * (len(shape) - len(items) + 1)
-    items += [slice(None)] * (len(shape) - len(items))
-    if len(items) > len(shape):
+    items = spread_out(index if index.__class__ is tuple else (index,), len(shape))
+    if index is None or len(items) > len(shape):
         return None
     parts: list[Part] = []
     bounds, sizes, moved = [], [], []

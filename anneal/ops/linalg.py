@@ -214,21 +214,27 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
     >>> x.matrix_norm().item(), x.matrix_norm(1).item(), x.matrix_norm(float("inf")).item()
     (5.0, 6.0, 6.0)
     """
+    row, column = axes = two_axes(x, dim)
+    if ord == "fro":
+        return x.norm(2, axes, keepdim)
+    if ord not in (1, -1, math.inf, -math.inf):
+        raise ShapeError(f'matrix_norm: ord is "fro", 1, -1, inf or -inf, not {ord!r}: there are no singular values')
+    sizes = x.abs().sum(row if abs(float(ord)) == 1 else column, True)
+    if float(ord) > 0:  # the largest of no sizes is 0
+        out = sizes.sum(axes, True) if 0 in sizes.shape else sizes.amax(axes, True)
+    else:
+        out = sizes.amin(axes, True)
+    return out if keepdim else out.squeeze(axes)
+
+
+def two_axes(x: Tensor, dim: Sequence[int]) -> tuple[int, int]:
+    """The axes of matrices, counted from 0. Raises ShapeError unless they are two that differ."""
     if x.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"matrix_norm: takes two axes of shape {x.shape}, not {tuple(dim)}")
     row, column = (axis_in(a, x) for a in dim)
     if row == column:
         raise ShapeError(f"matrix_norm: axis {row} is named twice in {tuple(dim)}")
-    if ord == "fro":
-        return x.norm(2, (row, column), keepdim)
-    if ord not in (1, -1, math.inf, -math.inf):
-        raise ShapeError(f'matrix_norm: ord is "fro", 1, -1, inf or -inf, not {ord!r}: there are no singular values')
-    sizes = x.abs().sum(row if abs(float(ord)) == 1 else column, True)
-    if float(ord) > 0:  # the largest of no sizes is 0
-        out = sizes.sum((row, column), True) if 0 in sizes.shape else sizes.amax((row, column), True)
-    else:
-        out = sizes.amin((row, column), True)
-    return out if keepdim else out.reshape([n for i, n in enumerate(out.shape) if i not in (row, column)])
+    return row, column
 
 
 @function("static autocast=low view")

@@ -129,14 +129,10 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
     if weak and array.dtype.kind in "fO" and (dtype is None or dtype.is_int):
         array = _exact(data, array, dtype)
-    if weak and array.size == 0 and array.dtype == np.float64:
-        array = array.astype(np.float32)
     if dtype_of(array.dtype) is None:
         what = type(data).__name__ if array.dtype.kind == "O" else f"dtype {array.dtype}"
         raise DTypeError(f"Tensor: cannot make a tensor of {what}; known dtypes: {', '.join(HELD)}")
     wanted = numpy_dtype(dtype) if dtype is not None else array.dtype
-    if not weak and wanted is array.dtype:
-        return np.array(array, order="C", copy=True)
     if dtype is None and weak:
         # Python numbers are weak: 32 bits unless a value needs more or NumPy scalars say otherwise.
         if array.dtype == np.float64:
@@ -144,7 +140,8 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         elif array.dtype == np.int64:
             fits = not array.size or (array.min() >= -(2**31) and array.max() < 2**31)
             wanted = np.dtype(np.int32) if fits else array.dtype
-    if dtype is not None and dtype.is_int and array.dtype.kind in ("iuf" if weak else "iu") and array.size:
+    other = array.dtype.kind in ("iuf" if weak else "iu") and wanted is not array.dtype
+    if dtype is not None and dtype.is_int and other and array.size:
         low, high = array.min(), array.max()
         if not (low >= dtype.min and high <= dtype.max):  # nan is neither
             raise DTypeError(f"Tensor: values from {low} to {high} do not fit {dtype.name}; choose a wider dtype")

@@ -243,7 +243,7 @@ def roll(
     for shift, a in zip(amounts, axes):
         at = axis_in(a, x)
         s = u.shape
-        n = s[at] if s else 1
+        n = s[at]
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
             continue
         if isinstance(n, int):

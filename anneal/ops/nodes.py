@@ -284,21 +284,21 @@ def put_rows(u: UOp, index: UOp, value: UOp, slopes: bool = False, apart: bool =
     v, n = u.shape[0], index.shape[0]
     if not n or not v:
         return by_rule("beside", u, value) if u.dtype.is_float else u
-    rest = u.shape[1:]
-    d = math.prod(rest)
-    if n == 1 and put_in_place(u):
-        return _put_row(u, reshape(index, ()), reshape(value.cast(u.dtype), (1, *rest)))
+    shape, value = u.shape, value.cast(u.dtype)
     if n == 1:  # nothing to be sorted, or added to zeros
-        at = broadcast(reshape(index, (1,) * len(u.shape)), u.shape)
-        return numbered(u.shape, 0).eq(at).where(broadcast(reshape(value.cast(u.dtype), (1, *rest)), u.shape), u)
+        row = reshape(value, (1, *shape[1:]))
+        if put_in_place(u):
+            return _put_row(u, reshape(index, ()), row)
+        at = broadcast(reshape(index, (1,) * len(shape)), shape)
+        return numbered(shape, 0).eq(at).where(broadcast(row, shape), u)
+    d = math.prod(shape[1:])
+    old, new = reshape(u, (v, d)), reshape(value, (n, d))
     written = largest_at(index, iota(n), v, apart)
     hit = broadcast(reshape(written >= 0, (v, 1)), (v, d))
-    new = take_rows(reshape(value.cast(u.dtype), (n, d)), written)
-    out = reshape(hit.where(new, reshape(u, (v, d))), u.shape)
+    out = reshape(hit.where(take_rows(new, written), old), shape)
     if slopes and u.dtype.is_float and not apart:
-        total = UOp(Op.SCATTER_ADD, u.dtype, (index, reshape(value.cast(u.dtype), (n, d))), (v,))
-        same = reshape(hit.where(total, reshape(u, (v, d))), u.shape)
-        out = by_rule("equal", out, same)
+        total = UOp(Op.SCATTER_ADD, u.dtype, (index, new), (v,))
+        out = by_rule("equal", out, reshape(hit.where(total, old), shape))
     return out
 
 

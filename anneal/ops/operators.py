@@ -16,9 +16,9 @@ from anneal.ops import nodes
 from anneal.ops.arguments import changing, deferred, function, rename, several, viewing
 from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
 from anneal.ops.elementwise import binary, power, quotient
-from anneal.ops.indexing import as_array, check_places, has_axis, out_of_range, values_now
+from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.inputs import Again, Made, Part, compares, computes, placed, places, run_of
+from anneal.ops.inputs import Again, Made, Part, compares, computes, has_axis, placed, places, run_of, spread_out
 from anneal.ops.made import wrap_array
 
 from anneal.ops.nodes import (  # isort: skip
@@ -143,14 +143,15 @@ def _whole_mask(x: Tensor, index: Any, given: Tensor) -> UOp | None:
     mask = _alone(index)
     if not is_tensor(mask) or mask.dtype is not BOOL:
         return None
-    m, s = mask.shape, x.uop.shape
-    if m != s[: len(m)] or len(given.uop.shape) > len(s) - len(m):
+    m, s, g = mask.shape, x.uop.shape, given.uop.shape
+    rest = s[len(m) :]
+    if (*m, *rest) != s or len(g) > len(rest):
         return None
     if mask.device != x.device:
         x._mixed(mask, "index")
-    if broadcast_shapes(given.uop.shape, s[len(m) :], name="index assignment") != s[len(m) :]:
+    if broadcast_shapes(g, rest, name="index assignment") != rest:
         return None
-    return broadcast(reshape(mask.uop, (*m, *(1 for _ in s[len(m) :]))), s)
+    return broadcast(reshape(mask.uop, (*m, *[1] * len(rest))), s)
 
 
 def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
@@ -243,13 +244,11 @@ def resolved(x: Tensor, index: Any) -> Args:
             parts = _item(x, item) if _is_data(item) else [item]
             known += [(len(found) + i, p.size is not None) for i, p in enumerate(parts) if isinstance(p, _Known)]
             found += parts
-        axes = [i for i, item in enumerate(found) if has_axis(item)]
-        dots = [i for i, item in enumerate(found) if item is Ellipsis]
+        axes = [id(item) for item in spread_out(found, x.ndim) if has_axis(item)]
         for i, _ in known:
-            axis = axes.index(i) + (x.ndim - len(axes) if dots and dots[0] < i else 0)
             if not found[i].array.size:
                 return (index,)
-            found[i] = x._new_plain(_known(x, found[i], axis))
+            found[i] = x._new_plain(_known(x, found[i], axes.index(id(found[i]))))
     except (UserError, IndexError):
         return (index,)
     return tuple(found), tuple(known)
@@ -267,20 +266,17 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
     shape = t.uop.shape
     there = {id(index[i].uop) for i, _ in known}
     items = [y for x in (index if isinstance(index, tuple) else (index,)) for y in _item(t, x)]
-    used = sum(1 for x in items if has_axis(x))
-    dots = [i for i, x in enumerate(items) if x is Ellipsis]
-    if len(dots) > 1:
-        raise PositionError(f"index: only one ... may stand in an index, a single ellipsis; there are {len(dots)}")
+    used, dots = sum(map(has_axis, items)), sum([x is Ellipsis for x in items])
+    if dots > 1:
+        raise PositionError(f"index: only one ... may stand in an index, a single ellipsis; there are {dots}")
     if used > len(shape):
         raise PositionError(f"index: too many indices: {used} axes are named, but shape {shape} has {len(shape)}")
-    rest: list[Any] = [slice(None)] * (len(shape) - used)
-    items = items[: dots[0]] + rest + items[dots[0] + 1 :] if dots else items + rest
     bounds: list[tuple[Any, Any]] = []
     flips: list[int] = []
     steps: list[int] = []
     out: list[Any] = []
     picks: dict[int, Pick] = {}
-    for x in items:
+    for x in spread_out(items, len(shape)):
         if x is None or x.__class__ is bool:
             if x is not None:  # a new axis, of which its one place is chosen, or none
                 picks[len(out)] = wrap_array(np.zeros(int(x), np.int32), t.device), True

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import HOST, Array, Place, numpy_dtype
+from anneal.backend import Array, Place, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, family, function, need_float
@@ -522,11 +522,9 @@ def multinomial(
         # Sums rounded in another order may step at a class of probability 0: the possible one before it is meant.
         possible = (probs > 0).where(arange(classes, device=probs.device), 0).cummax(-1)[0]
         drawn = possible.take_along_dim(until.searchsorted(places, right=True).clamp(0, classes - 1), -1)
-    if drawn.device != HOST:
-        return drawn
     right = ((probs >= 0) & (probs < np.inf)).all(-1, keepdim=True) & (probs.sum(-1, keepdim=True) > 0)
     text = "probabilities are finite and not negative, and some are above 0; these are not"
-    return drawn._new_plain(refused("multinomial", HOST, drawn.uop, right.expand(drawn.shape).uop, text))
+    return drawn._new_plain(refused("multinomial", drawn.device, drawn.uop, right.expand(drawn.shape).uop, text))
 
 
 def host_generator(generator: Generator | None = None) -> np.random.Generator:

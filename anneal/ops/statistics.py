@@ -302,6 +302,11 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
         raise ShapeError(f"kthvalue: k must be 1 to {x.shape[at]} for axis {at} of shape {x.shape}, not {k}")
     place = x.argsort(at).narrow(at, k - 1, 1)
     value = gathered(x, at, place.uop)
+    return _at_one(value, place, at, keepdim)
+
+
+def _at_one(value: Tensor, place: Tensor, at: int, keepdim: bool) -> ValuesIndices:
+    """A value of each row along an axis, and where it is."""
     return ValuesIndices(value, place) if keepdim else ValuesIndices(value.squeeze(at), place.squeeze(at))
 
 
@@ -335,7 +340,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
     best = times.argmax(-1, keepdim=True)  # the first: the smallest value
     value, place = (taken(x, best).movedim(-1, at) for x in (rows, where))
-    return ValuesIndices(value, place) if keepdim else ValuesIndices(value.squeeze(at), place.squeeze(at))
+    return _at_one(value, place, at, keepdim)
 
 
 @function
