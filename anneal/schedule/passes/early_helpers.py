@@ -7,6 +7,7 @@ import operator
 
 from anneal.schedule.passes.vocabulary import along, everywhere, kept, numbers, spread, summed, taken
 from anneal.uop import MOVEMENT, Ints, Op, UOp, const, dtypes
+from anneal.uop.sizes import most
 
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
@@ -54,10 +55,14 @@ def scattered(u: UOp, serial: bool) -> UOp:
     if u.dtype.is_narrow:
         wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
         return scattered(wide, serial).cast(u.dtype)
-    index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
-    if serial and is_sized(u) and isinstance(n, int):
-        return UOp(Op.SCATTER_ADD, u.dtype, (index, materialised(value)), u.arg)
+    if serial:
+        if not isinstance(n, int):  # as many as there may be: a row of no number goes nowhere
+            more = (0, most(n) - n)
+            index = (index + 1).then(Op.PAD, (more,)) - 1
+            value = value.then(Op.PAD, (more, *[(0, 0)] * (len(value.shape) - 1)))
+        return UOp(Op.SCATTER_ADD, u.dtype, (materialised(index), materialised(value)), u.arg)
+    index = materialised(index)
     order = index.then(Op.ARGSORT)
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:
         return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))
