@@ -246,18 +246,6 @@ def box_of(predicate: UOp, dims: Dims) -> list[Bounds] | None:
 MOST = 128
 # Fewer outputs than this are not worth two calls a tap.
 LEAST = 1024
-# Nanoseconds: NumPy's way from one row of an array to the next, an element that is read or written out of order, an
-# element that is not beside the one before it.
-_ROW_NS, _ASTRAY_NS, _STEP_NS = 15.0, 1.0, 0.35
-
-
-@dataclass(slots=True)
-class WindowReduce:
-    """A reduce over taps: the factors of its body, and the load (`main`) whose windows overlap."""
-
-    factors: Src
-    main: UOp
-    taps: int
 
 
 def factors_of(u: UOp) -> Src:
@@ -295,28 +283,3 @@ def forms_of(form: LinearIndex, over: int, top: Sequence[int]) -> list[Bounds] |
         step = form.dims[near[0]] // a
         found.append(Bounds({near[0]: step, tap: 1}, 0, step * top[near[0]] + top[tap] + 1))
     return found
-
-
-def innermost(
-    kept: Sequence[int],
-    taps: int,
-    accesses: Sequence[tuple[Mapping[int, int], int]],
-    steps: Mapping[int, int],
-    extent: Sequence[int],
-) -> int:
-    """The dim that lies innermost while windows are folded: rows of it should be long, and what is laid out otherwise
-    has to be turned round.
-
-    `kept` are the dims of the outputs, outermost first; `accesses` are memory as the kernel walks it, the windows' own
-    among it: elements a step in each dim, and how many elements there are. `steps` say how far neighbouring windows are
-    apart, in elements.
-    """
-    elements = math.prod(extent[s] for s in kept)
-
-    def nanoseconds(s: int) -> float:
-        rows = _ROW_NS * taps * elements / extent[s]
-        strided = _STEP_NS * taps * elements * (steps.get(s, 1) > 1)
-        turned = [n for dims, n in accesses if min(dims, key=lambda t: abs(dims[t])) != s]
-        return rows + strided + _ASTRAY_NS * sum(turned)
-
-    return min(reversed(kept), key=nanoseconds)

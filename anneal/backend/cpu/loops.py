@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
-from anneal.backend.cpu.analysis import Arrays, summand
-from anneal.backend.cpu.index import LinearIndex, Unsettled
+from anneal.backend.cpu.analysis import Analysis, summand
+from anneal.backend.cpu.index import LinearIndex, Unsettled, factors_of
 from anneal.backend.cpu.ops import EAGER, Build, Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
@@ -46,7 +46,7 @@ def _flat(u: UOp) -> PlanValue:
 class LoopBuilder(Emitter[PlanValue]):
     """Records the instructions of one block."""
 
-    def __init__(self, planner: Arrays, mask: int) -> None:
+    def __init__(self, planner: Analysis, mask: int) -> None:
         self.p = planner
         self.mask = mask
         self.whole = 0
@@ -272,20 +272,19 @@ class LoopBuilder(Emitter[PlanValue]):
     def fold_taps(self, u: UOp) -> PlanValue:
         """Reduce over a window, place by place."""
         p = self.p
-        ins = [self.memo[f] for f in p.windows[u].factors]
+        ins = [self.memo[f] for f in factors_of(u)]
         over = p.over(u)
         out = PlanValue("temp", ins[0].dtype, union(v.mask for v in ins) & ~over)
         self.whole |= over
         self.folded |= over
         axes = tuple([p.rank[s] for s in among(p.order, over)])
-        passes = 2 * p.windows[u].taps if len(ins) > 1 else p.windows[u].taps
         name = f"taps_{u.arg.name.lower()}"
-        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, passes=passes))
+        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, passes=len(ins) * p.taps(u)))
         return out
 
     def store(self, s: UOp) -> None:
         p = self.p
-        form = p.store_forms.get(s)
+        form = p.place(s)
         value = self.value(s.src[2])
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
@@ -306,7 +305,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def _put(self, s: UOp, value: PlanValue) -> bool:
         """Store into a strided view that begins where a number says, if that is all that is looked up."""
         p = self.p
-        form = p.moved.get(s)
+        form = p.store_forms.get(s)
         if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.dims) != value.mask:
             return False
         clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]
