@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array
-from anneal.backend.cpu.ops import Step
+from anneal.backend.cpu.primitives import Step
 from anneal.uop import Op, UOp
 
 _WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
 from anneal.backend.cpu.analysis import Analysis, summand
 from anneal.backend.cpu.index import LinearIndex, Unsettled, factors_of
-from anneal.backend.cpu.ops import EAGER, Build, Emitter, copy_cast, lower, negated
+from anneal.backend.cpu.ops import Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
     WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
     take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
-
-# What is known while compiling is stored up to this size, and recomputed per block above it.
-FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
 
@@ -43,64 +37,16 @@ def _flat(u: UOp) -> PlanValue:
     return PlanValue("param", numpy_dtype(u.src[0].dtype), 0, u.src[0].arg[0], {-1: 1})
 
 
-class LoopBuilder(Emitter[PlanValue]):
+class LoopBuilder(Emitter):
     """Records the instructions of one block."""
 
     def __init__(self, planner: Analysis, mask: int) -> None:
+        super().__init__(planner.dims.top)
         self.p = planner
         self.mask = mask
         self.whole = 0
         self.folded = 0  # dims that are folded place by place
-        self.instrs: list[Instr] = []
         self.memo: dict[UOp, PlanValue] = {}
-        self.same: dict[tuple[Any, ...], PlanValue] = {}
-
-    # -- Emitter
-    def emit(
-        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: NumpyDType, inplace: bool = True
-    ) -> PlanValue:
-        mask = union(v.mask for v in ins)
-        key = (name, dtype, *ins)
-        found = self.same.get(key)
-        if found is not None:
-            return found
-        if all(map(self.fixed, ins)) and math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
-            array = EAGER.emit(name, build, [v.ref for v in ins], dtype)
-            out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
-        else:
-            out = PlanValue("temp", dtype, mask)
-            self.instrs.append(Instr(name, build, list(ins), out, inplace))
-        self.same[key] = out
-        return out
-
-    def const(self, dtype: NumpyDType, value: Any) -> PlanValue:
-        key = ("const", dtype, repr(value))
-        found = self.same.get(key)
-        if found is None:
-            found = self.same[key] = PlanValue("const", dtype, 0, np.array(value).astype(dtype))
-        return found
-
-    def bits(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
-        if value.dtype == dtype:
-            return value
-        key = ("bits", dtype, value)
-        found = self.same.get(key)
-        if found is not None:
-            return found
-        if value.root.dtype == dtype:
-            return value.root
-        if self.fixed(value):
-            found = PlanValue(value.kind, dtype, value.mask, value.ref.view(dtype))
-        else:
-            found = PlanValue("bits", dtype, value.mask, value.root)
-        self.same[key] = found
-        return found
-
-    def fixed(self, value: PlanValue) -> bool:
-        return value.kind in ("const", "fixed")
-
-    def zero(self, value: PlanValue) -> bool:
-        return value.kind == "const" and not any(value.ref.tobytes())
 
     # -- nodes
     def value(self, root: UOp) -> PlanValue:
