@@ -27,7 +27,7 @@ FUNCTIONS = {
 }
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
-    "onnx": 970, "ops": 969, "backend": 534, "runtime": 498, "codegen": 481, "inspect": 447, "nn": 436,
+    "onnx": 970, "ops": 969, "backend": 509, "runtime": 498, "codegen": 481, "inspect": 447, "nn": 436,
     "transforms": 370, "schedule": 344, "cli": 308, "uop": 240, "web": 213, "distributions": 206, "rewrite": 185,
     "optim": 174, "(top)": 175, "tensor": 159, "linalg": 98, "array_api": 61, "training": 37, "utils": 33,
     "assets": 23, "cache": 19, "distributed": 7, "autograd": 15, "cuda": 5,

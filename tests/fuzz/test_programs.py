@@ -104,7 +104,7 @@ def test_programs_that_once_failed() -> None:
 
 @pytest.mark.parametrize(("limit", "row_fusion", "first"), COST_MODELS)
 def test_programs_agree_under_every_cost_model(limit: int, row_fusion: int, first: int) -> None:
-    cost_model = CostModel(max_buffers=limit, row_fusion=row_fusion, serial=True)
+    cost_model = CostModel(max_buffers=limit, row_fusion=row_fusion)
     with mock.patch.object(get_device("cpu"), "cost_model", cost_model):
         failures = run(range(first, first + 50), ["cpu"], 10)
     assert not failures, failures[0]
@@ -115,7 +115,7 @@ def test_programs_agree_under_every_cost_model(limit: int, row_fusion: int, firs
 
 
 def test_programs_agree_where_every_reduce_is_split() -> None:
-    cost_model = CostModel(max_buffers=16, row_fusion=8, parallel=512, serial=True)
+    cost_model = CostModel(max_buffers=16, row_fusion=8, parallel=512)
     with (
         mock.patch.object(get_device("cpu"), "cost_model", cost_model),
         mock.patch.multiple(

@@ -128,7 +128,6 @@ def test_a_product_is_cut_where_the_pieces_pay_for_their_sum(m: int, n: int, k: 
     assert plan.calls[0].kernel.sink.src[0].src[0].arg[1] == (pieces * m * n,)
 
 
-@pytest.mark.parametrize("device", ["webgpu"], indirect=True)
 def test_long_segments_are_cut(device: str) -> None:
     r = np.random.default_rng(5)
     index = r.choice(9, 2000, p=[0.6, 0.2, 0.05, 0, 0.05, 0.04, 0.03, 0.02, 0.01]).astype(np.int32)

@@ -1,15 +1,19 @@
-"""Kernels that are one sort, scatter or scan of whole arrays: NumPy has a function for each."""
+"""Kernels that are one sort, scatter or scan of whole arrays, for which NumPy has functions; and those with a range
+whose extent depends on data, the sums of segments in a plan for a GPU that the cpu runs (`anneal.pages`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
-from anneal.backend.arrays import MEANINGS, Array
-from anneal.backend.cpu.primitives import Step
-from anneal.uop import Op, UOp
+from anneal.backend.arrays import MEANINGS, Array, numpy_dtype
+from anneal.backend.cpu.ops import Emitter, lower
+from anneal.backend.cpu.primitives import PlanValue, Step
+from anneal.uop import Op, Src, UOp, reduce_identity, toposort
+from anneal.uop.sizes import is_symbolic
 
 _WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)
 _FEW = 8  # of that many times as many the first ones are parted before they are sorted
@@ -18,14 +22,15 @@ _PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
 
 def is_dynamic(sink: UOp) -> bool:
-    """True for kernels that this module runs; each stores one value."""
-    return sink.src[0].src[2].op in _WHOLE
+    """True for kernels that this module runs."""
+    return any(u.op in _WHOLE or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort((sink,)))
 
 
 def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     """One call that runs the whole kernel on `buffers`."""
-    (store,) = sink.src
-    u, (out, (total,)) = store.src[2], store.src[0].arg
+    u, (out, (total,)) = sink.src[0].src[2], sink.src[0].src[0].arg
+    if u.op not in _WHOLE:
+        return _run, (sink, buffers)
     slot, (size,) = u.src[0].arg
     if u.op is Op.SCATTER_ADD:
         values, (elements,) = u.src[1].arg
@@ -36,7 +41,7 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
         op, n, after = u.arg
         x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, out)]
         return _scan, (MEANINGS[op], x, made)
-    count = u.src[1].vmax + 1  # of a row of symbolic length, fewer than there is memory for
+    count = 1 + cast(int, u.src[1].vmax)  # of a row of symbolic length, fewer than there is memory for
     n, k = u.arg if isinstance(u.arg, tuple) else (count, count)
     return _sort, (buffers[slot][: count * n // k], n, k, buffers[out][:count])
 
@@ -99,3 +104,59 @@ def _order(keys: Array, k: int) -> Array:
     words.sort()
     words &= (1 << bits) - 1
     return words[:, :k]
+
+
+# -- element by element, each with as many terms as the data say ------------------------------------------------------
+
+
+def _run(sink: UOp, buffers: Sequence[Array]) -> None:
+    results = []
+    for s in sink.src:
+        ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
+        shape = [int(r.src[0].arg) for r in ranges]
+        env = dict(zip(ranges, np.indices(shape, np.int32).reshape(len(shape), -1), strict=True))
+        index, value, *inside = [_value(x, env, math.prod(shape), buffers) for x in s.src[1:]]
+        for predicate in inside:
+            index, value = index[predicate], value[predicate]
+        results.append((buffers[s.src[0].arg[0]], index, value))
+    for buffer, index, value in results:
+        buffer[index] = value
+
+
+def _value(root: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Array]) -> Array:
+    """`root` for `count` elements, for which `env` has the values of ranges. Nesting follows that of the reduces."""
+    emitter = Emitter([0])
+
+    def known(array: Array) -> PlanValue:
+        return PlanValue("fixed", array.dtype, 1, array)
+
+    def sources(u: UOp) -> Src:
+        return u.src[1:] if u.op is Op.LOAD else () if u.op is Op.REDUCE else u.src
+
+    memo = {r: known(a) for r, a in env.items()}
+    for u in toposort((root,), until=env.__contains__, sources=sources):
+        if u.op is Op.CONST:
+            memo[u] = emitter.const(numpy_dtype(u.dtype), u.arg)
+        elif u.op is Op.LOAD:
+            index, *inside = [memo[s].ref for s in u.src[1:]]
+            found: Array = buffers[u.src[0].arg[0]].take(index, None, None, "clip")
+            memo[u] = known(np.where(inside[0], found, found.dtype.type(0)) if inside else found)
+        elif u.op is Op.REDUCE:
+            memo[u] = known(_reduced(u, env, count, buffers))
+        else:
+            memo[u] = lower(emitter, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
+    return np.broadcast_to(memo[root].ref, (count,))
+
+
+def _reduced(u: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Array]) -> Array:
+    inner, owner = dict(env), np.arange(count)  # of each term the element that it is one of
+    for r in u.src[1:]:
+        counts = np.maximum(_value(r.src[0], inner, len(owner), buffers), 0)
+        inner = {q: np.repeat(a, counts) for q, a in inner.items()}
+        owner = np.repeat(owner, counts)
+        inner[r] = (np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)).astype(np.int32)
+    out = np.full(count, reduce_identity(u.arg, u.dtype), numpy_dtype(u.dtype))
+    filled, starts = np.unique(owner, return_index=True)
+    if filled.size:
+        out[filled] = MEANINGS[u.arg].reduceat(_value(u.src[0], inner, len(owner), buffers), starts, dtype=out.dtype)  # type: ignore[attr-defined]
+    return out

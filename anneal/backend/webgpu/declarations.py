@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-import _cffi_backend
+import _cffi_backend  # type: ignore[import-untyped]
 import cffi
 
 from anneal import cache
@@ -16,7 +16,7 @@ from anneal import cache
 _Parsing = cffi.FFI
 
 
-class CompiledFFI(_cffi_backend.FFI):
+class CompiledFFI(_cffi_backend.FFI):  # type: ignore[misc]
     """A `cffi.FFI` for one header. It has the tables that cffi writes into a Python module "out of line", so that it
     parses no C: neither the header nor the names of types."""
 

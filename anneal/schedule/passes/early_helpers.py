@@ -56,13 +56,11 @@ def scattered(u: UOp, serial: bool) -> UOp:
         wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
         return scattered(wide, serial).cast(u.dtype)
     rows, n = u.arg[0], index.shape[0]
-    if serial:
-        if not isinstance(n, int):  # as many as there may be: a row of no number goes nowhere
-            more = (0, most(n) - n)
-            index = (index + 1).then(Op.PAD, (more,)) - 1
-            value = value.then(Op.PAD, (more, *[(0, 0)] * (len(value.shape) - 1)))
-        return UOp(Op.SCATTER_ADD, u.dtype, (materialised(index), materialised(value)), u.arg)
+    if serial and not isinstance(n, int):  # as many as there is memory for: a row of no number goes nowhere
+        index, value = taken(index + 1, numbers(most(n))) - 1, kept(value)
     index = materialised(index)
+    if serial:
+        return UOp(Op.SCATTER_ADD, u.dtype, (index, materialised(value)), u.arg)
     order = index.then(Op.ARGSORT)
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:
         return UOp(Op.SEGMENT_SUM, u.dtype, (value, order, _starts(index, order, rows, n)))

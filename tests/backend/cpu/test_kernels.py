@@ -621,7 +621,7 @@ def test_cumulative_sums() -> None:
     )
 
 
-# -- gathers, sorting, scatters, running sums -----------------------------------------------------------------------
+# -- gathers, segment sums, sorting --------------------------------------------------------------------------------
 
 
 def test_rows_named_by_data() -> None:
@@ -656,6 +656,38 @@ def test_an_index_that_is_itself_looked_up() -> None:
     second = load(param(3, 6, I32), first)
     perm = RNG.permutation(6).astype(np.int32)
     check(kernel(store(param(0, 6), i, load(param(1, 6), second))), data(6), data(6), perm, perm[::-1].copy())
+
+
+def segment_sum(v: int, n: int, d: int, dtype: DType = F32) -> UOp:
+    row, col = loop(0, v), loop(1, d)
+    first = load(param(3, v + 1, I32), row)
+    extent = load(param(3, v + 1, I32), row + 1) - first
+    r = UOp(Op.RANGE, I32, (extent,), (2, "reduce"))
+    source = load(param(2, n, I32), first + r)
+    return kernel(
+        store(param(0, v * d, dtype), row * d + col, reduce(Op.ADD, load(param(1, n * d, dtype), source * d + col), r))
+    )
+
+
+@pytest.mark.parametrize("d", [1, 4])
+@pytest.mark.parametrize("starts", [[0, 2, 2, 5, 9], [0, 0, 0, 0, 0], [0, 9, 9, 9, 9], [1, 2, 3, 4, 8]])
+def test_segment_sums(d: int, starts: list[int]) -> None:
+    order = RNG.permutation(9).astype(np.int32)
+    check(segment_sum(4, 9, d), data(4 * d), data(9 * d), order, np.array(starts, np.int32))
+
+
+@pytest.mark.parametrize("dtype", [F16, F64, I32], ids=str)
+def test_segment_sums_of_other_dtypes(dtype: DType) -> None:
+    order = np.arange(5, dtype=np.int32)
+    check(
+        segment_sum(2, 5, 3, dtype),
+        data(6, dtype),
+        data(15, dtype),
+        order,
+        np.array([0, 3, 5], np.int32),
+        rtol=4e-3,
+        atol=4e-3,
+    )
 
 
 def test_sorting_is_stable() -> None:

@@ -87,8 +87,9 @@ def test_a_border_on_a_symbolic_axis_is_a_mask_so_that_one_plan_serves_all() -> 
     assert "take(" in p.whole.source, "elements are looked up, and those outside made zero"
 
 
-def test_a_sort_has_no_plan_at_all() -> None:
-    p = program(kernel(store(param(0, 9, I32), ROWS, UOp(Op.ARGSORT, I32, (param(1, 9, I32), ROWS)))))
+def test_extents_that_data_decide_have_no_plan_at_all() -> None:
+    r = UOp(Op.RANGE, I32, (load(param(2, 9, I32), ROWS),), (1, "reduce"))
+    p = program(kernel(store(param(0, 9), ROWS, reduce(Op.ADD, load(param(1, 9), r), r))))
     assert p.whole is None
     assert p.program({"n": 5}).dynamic
 
