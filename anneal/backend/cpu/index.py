@@ -113,7 +113,7 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     return done[index]
 
 
-_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.SHL))
+_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD))
 
 
 def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
@@ -153,8 +153,6 @@ def _combine(u: UOp, done: dict[UOp, LinearIndex], dims: Dims) -> LinearIndex:
         if a.dims or a.nodes:
             raise NotLinear
         return _plus(_ZERO, b, a.const)
-    if op is Op.SHL and not (by := done[u.src[1]]).dims and not by.nodes and 0 <= by.const < 31:
-        return _plus(_ZERO, done[u.src[0]], 1 << by.const)
     if op in (Op.IDIV, Op.MOD):
         a, b = done[u.src[0]], done[u.src[1]]
         if a.nodes or b.nodes or b.dims or b.const <= 0:
