@@ -63,6 +63,7 @@ BOUNDS = {
 # what has another bound, and which
 OTHERWISE = {
     "anneal.backend.cpu.primitives.SHARED.libraries": "those of the kernels' programs",
+    f"{CPU}._bindings": "those of the batches that hold them",
     f"{CPU}.kernels._libraries": "those of the kernels' programs",
     "anneal.ops.bases.ViewRecipe": "lru_cache",
     "anneal.runtime.guards._chains": "lru_cache",

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Nodes, Recent, UOp, uncollected
+from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Ints, Nodes, Recent, UOp, uncollected
 from anneal.uop.sizes import Sizes, variables_of
 
 if TYPE_CHECKING:
@@ -164,6 +165,9 @@ class CpuDevice(Device[Array]):
             dtypes=frozenset(DTYPES),
         )
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
+        self._bindings: WeakValueDictionary[Ints, BoundProgram] = (
+            WeakValueDictionary()
+        )  # which hold what their keys name
         self._arenas: dict[tuple[int, str], Array] = {}
         # without a say over BLAS's threads, workers and BLAS would fight over the cores
         self.workers = Workers(None if blas_obeys() else 1)
@@ -275,7 +279,10 @@ class CpuDevice(Device[Array]):
                 return CLaunch(program, tuple(buffers), self.arena((-1, ""), sum(program.scratch.values())), values)
             program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
-        return BoundProgram(program, tuple(buffers), self, values)
+        key = (id(program), *map(id, buffers))
+        if (found := self._bindings.get(key)) is None or program.names:  # other batches have other values
+            found = self._bindings[key] = BoundProgram(program, tuple(buffers), self, values)
+        return found
 
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""
