@@ -7,7 +7,6 @@ import operator
 
 from anneal.schedule.passes.vocabulary import along, everywhere, kept, numbers, spread, summed, taken
 from anneal.uop import MOVEMENT, Ints, Op, UOp, const, dtypes
-from anneal.uop.sizes import most
 
 _I32 = dtypes.int32
 # More comparisons than this are not made to find where each row's run starts.
@@ -57,7 +56,7 @@ def scattered(u: UOp, serial: bool) -> UOp:
         return scattered(wide, serial).cast(u.dtype)
     rows, n = u.arg[0], index.shape[0]
     if serial and not isinstance(n, int):  # as many as there is memory for: a row of no number goes nowhere
-        index, value = taken(index + 1, numbers(most(n))) - 1, kept(value)
+        index, value = taken(index + 1, numbers(int(index.size))) - 1, kept(value)
     index = materialised(index)
     if serial:
         return UOp(Op.SCATTER_ADD, u.dtype, (index, materialised(value)), u.arg)
