@@ -12,6 +12,7 @@ from anneal import nn
 from anneal.backend import device_names, get_device, memory_report, planned_cost_model, register_device, registry
 from anneal.errors import DeviceError, DTypeError
 from anneal.schedule import CostModel
+from anneal.schedule.passes import split_reduces
 from anneal.tensor import Tensor, jit, no_grad, set_default_device
 from anneal.uop import dtypes
 from tests.backend.toy import COST_MODEL, NAME, ToyDevice
@@ -58,6 +59,28 @@ def test_a_third_device_trains(toy: ToyDevice) -> None:
     assert want[-1] < 0.8 * want[0]
     np.testing.assert_allclose(losses(NAME, compiled=False), want, rtol=1e-4)
     assert len(toy.ran) > 6
+
+
+def test_sums_of_rows_are_made_in_parts_where_an_index_selects_many(
+    toy: ToyDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, rows = rng.integers(0, 3, 12).astype(np.int32), rng.normal(size=(12, 2)).astype(np.float32)
+    want = np.zeros((3, 2), np.float32)
+    np.add.at(want, index, rows)
+
+    def kernels() -> int:
+        before = len(toy.ran)
+        got = Tensor(np.zeros((3, 2), np.float32), device=NAME).index_add(
+            0, Tensor(index, device=NAME), Tensor(rows, device=NAME)
+        )
+        np.testing.assert_allclose(got.numpy(), want, rtol=1e-5, atol=1e-6)
+        return len(toy.ran) - before
+
+    few = kernels()
+    monkeypatch.setattr(toy, "cost_model", CostModel(max_buffers=6, parallel=512))
+    monkeypatch.setattr(split_reduces, "_LONG_SEGMENTS", 2)
+    monkeypatch.setattr(split_reduces, "_SEGMENT_PART", 1)
+    assert kernels() > few
 
 
 def test_jit_replays_on_it(toy: ToyDevice) -> None:

@@ -325,11 +325,8 @@ def _sinks(path: Path) -> Any:
 
 
 def _declarations() -> Any:
-    from cffi.cparser import Parser
-
-    parser = Parser()
-    parser.parse("typedef struct { int a; float b[4]; } S; typedef S *P; S f(P x, unsigned long y); enum E { A, B };")
-    return declarations.encode(parser)
+    text = "typedef struct { int a; float b[4]; } S; typedef S *P; S f(P x, unsigned long y); enum E { A, B };"
+    return declarations.encode(declarations.parsed(text))
 
 
 DATA = b"by hand"

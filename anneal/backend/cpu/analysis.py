@@ -16,8 +16,7 @@ from itertools import permutations
 from anneal.backend.arrays import NumpyDType, numpy_dtype
 
 from anneal.backend.cpu.index import (  # isort: skip
-    LEAST, MOST, Bounds, Dims, LinearIndex, NeedsSplit, NotLinear, Unsettled, WindowReduce, box_of, factors_of,
-    forms_of, innermost, linear, overlaps,
+    LEAST, MOST, Bounds, Dims, LinearIndex, NeedsSplit, Unsettled, box_of, factors_of, forms_of, linear, overlaps,
 )  # fmt: skip
 from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, among, bits, mask_of, union
 from anneal.rewrite import substitute
@@ -26,6 +25,9 @@ from anneal.uop import Op, Src, UOp, dtypes, toposort
 _WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
 _VECTOR = 32
+# Nanoseconds: NumPy's way from one row of an array to the next, an element that is read or written out of order, an
+# element that is not beside the one before it.
+_ROW_NS, _ASTRAY_NS, _STEP_NS = 15.0, 1.0, 0.35
 
 
 @dataclass(slots=True)
@@ -74,22 +76,26 @@ def share_ranges(sink: UOp) -> UOp:
 
 
 class Analysis:
-    """Dims, forms, masks and products of a kernel whose ranges all have constant extents."""
+    """A kernel whose ranges all have constant extents, while it is planned: its dims, forms, masks and products, the
+    phases so far and the arrays that they leave."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
         self.nodes = toposort((sink,))
         self.stores = sink.src
         self.dims = Dims()
         self.loads: dict[UOp, _Load] = {}
-        self.store_forms: dict[UOp, LinearIndex] = {}  # of stores whose place is linear
-        self.moved: dict[UOp, LinearIndex] = {}  # of those that are linear but for numbers that are looked up
+        self.store_forms: dict[UOp, LinearIndex] = {}  # of stores without a predicate
         self.mask: dict[UOp, int] = {}
         self.dots: dict[UOp, Dot] = {}
-        self.windows: dict[UOp, WindowReduce] = {}
+        self.windows: dict[UOp, UOp] = {}  # reduces over taps, and the loads whose windows overlap
         self.order: list[int] = []
         self.rank: dict[int, int] = {}
         # reduces that are computed before the loops that want them, and where
         self.hoisted: dict[UOp, PlanValue] = {}
+        self.known: dict[UOp, PlanValue] = {}  # fixed values, the same in every loop
+        self.views: dict[UOp, PlanValue] = {}
+        self.phases: list[BlockLoop | Pad | Product] = []
+        self.fulls: list[PlanValue] = []
         for u in self.nodes:
             if u.op is Op.RANGE:
                 number, kind = u.arg[:2]
@@ -109,16 +115,12 @@ class Analysis:
         """Linear forms of every index and predicate, splitting dims until they are as linear as they get."""
         indexed = [u for u in self.nodes if u.op in (Op.LOAD, Op.STORE)]
         while True:
-            self.store_forms, self.moved = {}, {}
             try:
                 for u in indexed:
                     if u.op is Op.LOAD:
                         self.loads[u] = self._load(u)
                     elif len(u.src) == 3:
-                        try:
-                            self.store_forms[u] = linear(u.src[1], self.dims)
-                        except NotLinear:
-                            self.moved[u] = linear(u.src[1], self.dims, opaque=True)
+                        self.store_forms[u] = linear(u.src[1], self.dims, opaque=True)
                 return
             except NeedsSplit as e:
                 self.dims.split(e.dim, e.inner)
@@ -137,6 +139,11 @@ class Analysis:
             return _Load(form, (), predicate)
         # The index may leave the buffer where the predicate is false: look elements up one by one, clipped.
         return _Load(LinearIndex(0, {}, {u.src[1]: 1}), (), predicate)
+
+    def place(self, store: UOp) -> LinearIndex | None:
+        """The form of a store's index, if it is linear."""
+        form = self.store_forms.get(store)
+        return None if form is None or form.nodes else form
 
     @staticmethod
     def _pads(form: LinearIndex, b: Bounds) -> bool:
@@ -175,9 +182,9 @@ class Analysis:
                 if dot is not None:
                     self.dots[u] = dot
         for u in self.nodes:
-            if u.op is Op.REDUCE and (window := self._window(u)) is not None:
+            if u.op is Op.REDUCE and (main := self._window(u)) is not None:
                 self.dots.pop(u, None)
-                self.windows[u] = window
+                self.windows[u] = main
 
     @cached_property
     def readers(self) -> Counter[UOp]:
@@ -239,11 +246,14 @@ class Analysis:
         return Dot([matrix], rest, post)
 
     # -- windows -------------------------------------------------------------------------------------------------
-    def _window(self, u: UOp) -> WindowReduce | None:
-        """A reduce over overlapping windows, unless it is a product of matrices."""
+    def taps(self, u: UOp) -> int:
+        """The number of places that a reduce over windows folds."""
+        return self.dims.count(bits(self.over(u)))
+
+    def _window(self, u: UOp) -> UOp | None:
+        """The load with overlapping windows that a reduce is over, unless it is a product of matrices."""
         over, mask, extent = self.over(u), self.mask, self.dims.extent
-        taps = self.dims.count(bits(over))
-        if taps > MOST or over & ~mask[u.src[0]] or self.dims.count(bits(mask[u])) < LEAST:
+        if self.taps(u) > MOST or over & ~mask[u.src[0]] or self.dims.count(bits(mask[u])) < LEAST:
             return None
         if not over or u.dtype.kind == "bool":
             return None
@@ -260,26 +270,36 @@ class Analysis:
             return None
         if not all(map(self.dims.settled, self.loads[main].form.dims)):
             raise Unsettled  # it may be laid out anew: each size has a plan of its own
-        return WindowReduce(factors, main, taps)
+        return main
 
-    def _window_forms(self, window: WindowReduce, u: UOp) -> Sequence[Bounds] | None:
-        """The sums of dims that walk the window's memory: those of its borders, or what the steps tell."""
-        load = self.loads[window.main]
+    def _window_forms(self, u: UOp) -> Sequence[Bounds] | None:
+        """The sums of dims that walk the memory of a reduce's windows: those of its borders, or what the steps tell."""
+        load = self.loads[self.windows[u]]
         return load.box or forms_of(load.form, self.over(u), self.dims.top)
 
-    def _innermost(self, u: UOp, window: WindowReduce) -> int | None:
-        """The dim to be laid out innermost while the windows of `u` are folded."""
-        extent, form = self.dims.extent, self.loads[window.main].form
-        forms = self._window_forms(window, u)
+    def _innermost(self, u: UOp) -> int | None:
+        """The dim to be laid out innermost while the windows of `u` are folded: rows of it should be long, and what is
+        laid out otherwise has to be turned round."""
+        extent, main = self.dims.extent, self.windows[u]
+        form, forms = self.loads[main].form, self._window_forms(u)
         kept = [s for s in among(self.order, self.mask[u]) if s in form.dims and extent[s] > 1]
         if forms is None or not kept:
             return None
         steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
-        source = {s: form.dims[s] for s in kept}, math.prod(extent[s] * steps.get(s, 1) for s in kept)
-        others = [x.form for f, x in self.loads.items() if f is not window.main and not x.form.nodes]
-        others = [x for x in (*others, *self.store_forms.values()) if x.dims.keys() >= {*kept}]
-        accesses = [source, *[(x.dims, self.dims.count(x.dims)) for x in others]]
-        return innermost(kept, window.taps, accesses, steps, extent)
+        # memory as the kernel walks it: elements a step in each dim, and how many there are
+        accesses = [({s: form.dims[s] for s in kept}, math.prod(extent[s] * steps.get(s, 1) for s in kept))]
+        for x in (*[x.form for f, x in self.loads.items() if f is not main], *self.store_forms.values()):
+            if not x.nodes and x.dims.keys() >= {*kept}:
+                accesses.append((x.dims, self.dims.count(x.dims)))
+        elements = self.taps(u) * self.dims.count(kept)
+
+        def nanoseconds(s: int) -> float:
+            rows = _ROW_NS * elements / extent[s]
+            strided = _STEP_NS * elements * (steps.get(s, 1) > 1)
+            turned = [n for dims, n in accesses if min(dims, key=lambda t: abs(dims[t])) != s]
+            return rows + strided + _ASTRAY_NS * sum(turned)
+
+        return min(reversed(kept), key=nanoseconds)
 
     # -- dim order and merging ----------------------------------------------------------------------------------
     def _order(self) -> None:
@@ -287,20 +307,19 @@ class Analysis:
         votes: Counter[tuple[int, int]] = Counter()
         direct = {f for d in self.dots.values() for side in (d.a, d.b) if len(side) == 1 for f in side}
         accesses = [(x.form, self.dims.count(bits(self.mask[u]))) for u, x in self.loads.items() if u not in direct]
-        stored = (*self.store_forms.values(), *self.moved.values())
-        for form, weight in (*accesses, *[(form, 4 * self.dims.count(form.dims)) for form in stored]):
+        stored = [(form, 4 * self.dims.count(form.dims)) for form in self.store_forms.values()]
+        for form, weight in (*accesses, *stored):
             for (a, step), (b, other) in permutations(form.dims.items(), 2):
                 if abs(step) > abs(other):
                     votes[a, b] += weight
-        used = union([*self.mask.values(), *[mask_of(form.dims) for form in self.store_forms.values()]])
 
         def compare(a: int, b: int) -> int:
             return votes[b, a] - votes[a, b] or a - b
 
-        self.order = sorted(bits(used), key=cmp_to_key(compare))
+        self.order = sorted(bits(union(self.mask.values())), key=cmp_to_key(compare))
         if self.windows:
             largest = max(self.windows, key=lambda u: self.dims.count(bits(self.mask[u])))
-            inner = self._innermost(largest, self.windows[largest])
+            inner = self._innermost(largest)
             if inner is not None:
                 self.order.append(self.order.pop(self.order.index(inner)))
 
@@ -315,7 +334,7 @@ class Analysis:
         # a range used as a number, and not only inside linear indices, keeps its own dims
         roots = [u.src[2] for u in self.stores]
         for u in self.stores:
-            if u not in self.store_forms:
+            if self.place(u) is None:
                 roots += (u.src[1], *u.src[3:])
         for u in toposort(roots, sources=self.inputs):
             if u.op is Op.RANGE:
@@ -357,32 +376,12 @@ class Analysis:
             dot = self.dots.get(u)
             return () if dot is None else tuple([f for _, f in dot.post if f is not None])
         if u in self.windows:
-            return self.windows[u].factors
+            return factors_of(u)
         if u.op is Op.REDUCE:
             return () if self.empty(u) else (summand(u),)
         return u.src
 
-
-def summand(u: UOp) -> UOp:
-    """The body of a reduce, of which a sum in int64 reads integers of 32 bits as they are."""
-    x = u.src[0]
-    wide = u.arg is Op.ADD and u.dtype is dtypes.int64 and x.op is Op.CAST and x.src[0].dtype in _WORDS
-    return x.src[0] if wide else x
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The arrays that are planned so far: arguments as strided views, padded ones, scratch for the whole kernel.
-
-
-class Arrays(Analysis):
-    """A kernel while it is planned: its facts, the phases so far and the arrays that they leave."""
-
-    def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
-        super().__init__(sink, variables)
-        self.known: dict[UOp, PlanValue] = {}  # fixed values, the same in every loop
-        self.views: dict[UOp, PlanValue] = {}
-        self.phases: list[BlockLoop | Pad | Product] = []
-        self.fulls: list[PlanValue] = []
+    # -- the arrays that are planned so far: arguments as strided views, padded ones, scratch for the whole kernel
 
     def full(self, dtype: NumpyDType, mask: int, order: Sequence[int] | None = None) -> PlanValue:
         """Scratch for the whole kernel, an array over the dims of `mask`, whose axes lie in `order`."""
@@ -404,7 +403,7 @@ class Arrays(Analysis):
         if load.form.nodes or load.predicate is not None:
             return None
         view = PlanValue("param", numpy_dtype(u.dtype), self.mask[u], u.src[0].arg[0], load.form.dims, load.form.const)
-        reduce = next((r for r, w in self.windows.items() if u in w.factors), None)
+        reduce = next((r for r in self.windows if u in factors_of(r)), None)
         if reduce is not None:
             view = self._windowed(view, load.box, reduce, u)
         elif load.box:
@@ -414,12 +413,12 @@ class Arrays(Analysis):
 
     def _windowed(self, view: PlanValue, box: Sequence[Bounds], reduce: UOp, u: UOp) -> PlanValue:
         """A factor of a window: with its borders, and the axis innermost that the loops have innermost."""
-        window = self.windows[reduce]
-        forms = self._window_forms(window, reduce) if window.main is u else box
+        main = self.windows[reduce] is u
+        forms = self._window_forms(reduce) if main else box
         kept = [s for s in among(self.order, self.mask[reduce]) if self.dims.extent[s] > 1]
         steps = {s: abs(view.strides[s]) for s in among(kept, view.mask)}
         inner = kept[-1] if kept else -1
-        lies = inner not in steps or steps[inner] == (min(steps.values()) if window.main is u else 1)
+        lies = inner not in steps or steps[inner] == (min(steps.values()) if main else 1)
         if forms is None or (lies and not box):
             return self._pad(view, box) if box else view
         return self._pad(view, forms, kept)
@@ -467,3 +466,10 @@ class Arrays(Analysis):
             extents = {}
         self.phases.append(Pad(whole, interior, source, extents))
         return out
+
+
+def summand(u: UOp) -> UOp:
+    """The body of a reduce, of which a sum in int64 reads integers of 32 bits as they are."""
+    x = u.src[0]
+    wide = u.arg is Op.ADD and u.dtype is dtypes.int64 and x.op is Op.CAST and x.src[0].dtype in _WORDS
+    return x.src[0] if wide else x

@@ -12,8 +12,10 @@ import numpy as np
 from anneal.backend.arrays import Array
 from anneal.backend.cpu.dynamic import dynamic_step
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
-from anneal.backend.cpu.ops import Step
-from anneal.backend.cpu.primitives import SHARED, Block, Pad, PlanValue, Product, copy_ns, mask_of, regroup, regrouped
+
+from anneal.backend.cpu.primitives import (  # isort: skip
+    SHARED, Block, Pad, PlanValue, Product, Step, copy_ns, mask_of, regroup, regrouped,
+)  # fmt: skip
 from anneal.backend.cpu.workers import Workers, run_all
 
 # A product copies an operand that BLAS cannot read in pieces of at most this many bytes.

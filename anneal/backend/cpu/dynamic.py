@@ -1,24 +1,18 @@
-"""Kernels with a range whose trip count depends on data (segment sums), sorts, scatters, scans: evaluated whole.
-
-The axes that such a range depends on are flattened together with it into one axis of segments, on which the body is an
-ordinary array; `ufunc.reduceat` then reduces each segment.
-"""
+"""Kernels that are one sort, scatter or scan of whole arrays, for which NumPy has functions; and those with a range
+whose extent depends on data, the sums of segments in a plan for a GPU that the cpu runs (`anneal.pages`)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array, numpy_dtype
-from anneal.backend.cpu.ops import EAGER, Step, lower
-from anneal.backend.cpu.primitives import fitting
-from anneal.errors import CompilerError
-from anneal.rewrite import Sum
-from anneal.uop import FITS, Op, Src, UOp, reduce_identity, toposort
+from anneal.backend.cpu.ops import Emitter, lower
+from anneal.backend.cpu.primitives import PlanValue, Step
+from anneal.uop import Op, Src, UOp, reduce_identity, toposort
 from anneal.uop.sizes import is_symbolic
 
 _WHOLE = (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD)
@@ -28,22 +22,28 @@ _PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
 
 def is_dynamic(sink: UOp) -> bool:
-    """True for kernels that this module runs: they sort, or an extent depends on data."""
+    """True for kernels that this module runs."""
     return any(u.op in _WHOLE or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort((sink,)))
 
 
 def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
     """One call that runs the whole kernel on `buffers`."""
-    if (u := sink.src[0].src[2]).op is Op.SCATTER_ADD:
-        (index, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
-        (out, (total,)), width = sink.src[0].src[0].arg, size // n
-        table, added = buffers[out][:total].reshape(-1, width), buffers[values][:size].reshape(n, width)
-        return _add_rows, (table, buffers[index][:n], added, len(u.arg) > 1)
+    u, (out, (total,)) = sink.src[0].src[2], sink.src[0].src[0].arg
+    if u.op not in _WHOLE:
+        return _run, (sink, buffers)
+    slot, (size,) = u.src[0].arg
+    if u.op is Op.SCATTER_ADD:
+        values, (elements,) = u.src[1].arg
+        width = elements // size
+        table, added = buffers[out][:total].reshape(-1, width), buffers[values][:elements].reshape(size, width)
+        return _add_rows, (table, buffers[slot][:size], added, len(u.arg) > 1)
     if u.op is Op.SCAN:
-        (op, n, after), (slot, (size,)) = u.arg, u.src[0].arg
-        x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, sink.src[0].src[0].arg[0])]
+        op, n, after = u.arg
+        x, made = [buffers[k][:size].reshape(-1, n, after) for k in (slot, out)]
         return _scan, (MEANINGS[op], x, made)
-    return _run, (sink, tuple(buffers))
+    count = 1 + cast(int, u.src[1].vmax)  # of a row of symbolic length, fewer than there is memory for
+    n, k = u.arg if isinstance(u.arg, tuple) else (count, count)
+    return _sort, (buffers[slot][: count * n // k], n, k, buffers[out][:count])
 
 
 def _add_rows(table: Array, index: Array, values: Array, largest: bool) -> None:
@@ -76,34 +76,9 @@ def _scan(f: Any, x: Array, out: Array) -> None:
         out[first : first + step] = done
 
 
-def _run(sink: UOp, buffers: tuple[Array, ...]) -> None:
-    results: list[tuple[UOp, Any, Array]] = []
-    for s in sink.src:
-        # Over its own ranges alone: kernels that were joined have others, and all of them together are their product.
-        ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
-        shape = tuple([int(r.src[0].arg) for r in ranges])
-        if 0 in shape:
-            continue
-        env = dict(zip(ranges, np.indices(shape, np.int32, sparse=True), strict=True))
-        value, place = s.src[2], Sum.of(s.src[1])
-        if value.op is Op.ARGSORT:
-            count = math.prod(shape)  # one row may be of symbolic length
-            n, k = value.arg if isinstance(value.arg, tuple) else (count, count)
-            keys = buffers[value.src[0].arg[0]][: count // k * n]
-            result = _order(keys.reshape(-1, n), k).reshape(shape)
-        else:
-            result = np.broadcast_to(_value(value, env, buffers), shape)
-        steps = {r: math.prod(shape[n + 1 :]) for n, r in enumerate(ranges)}
-        if place.terms == steps and not place.constant and len(s.src) == 3:  # all places in order, as most often
-            results.append((s.src[0], slice(math.prod(shape)), result.reshape(-1)))
-            continue
-        index = np.broadcast_to(_value(s.src[1], env, buffers), shape)
-        if len(s.src) > 3:
-            predicate = np.broadcast_to(_value(s.src[3], env, buffers), shape)
-            index, result = index[predicate], result[predicate]
-        results.append((s.src[0], index, result))
-    for buffer, places, result in results:
-        buffers[buffer.arg[0]][places] = result
+def _sort(keys: Array, n: int, k: int, out: Array) -> None:
+    """The first `k` places of each row of `n` keys in order."""
+    out.reshape(-1, k)[...] = _order(keys.reshape(-1, n), k)
 
 
 def _order(keys: Array, k: int) -> Array:
@@ -131,93 +106,57 @@ def _order(keys: Array, k: int) -> Array:
     return words[:, :k]
 
 
-def _value(root: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    """`root` over the axes of `env`, whose arrays all have one rank. Nesting follows that of the reduces."""
-    memo: dict[UOp, Array] = dict(env)
+# -- element by element, each with as many terms as the data say ------------------------------------------------------
+
+
+def _run(sink: UOp, buffers: Sequence[Array]) -> None:
+    results = []
+    for s in sink.src:
+        ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
+        shape = [int(r.src[0].arg) for r in ranges]
+        env = dict(zip(ranges, np.indices(shape, np.int32).reshape(len(shape), -1), strict=True))
+        index, value, *inside = [_value(x, env, math.prod(shape), buffers) for x in s.src[1:]]
+        for predicate in inside:
+            index, value = index[predicate], value[predicate]
+        results.append((buffers[s.src[0].arg[0]], index, value))
+    for buffer, index, value in results:
+        buffer[index] = value
+
+
+def _value(root: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Array]) -> Array:
+    """`root` for `count` elements, for which `env` has the values of ranges. Nesting follows that of the reduces."""
+    emitter = Emitter([0])
+
+    def known(array: Array) -> PlanValue:
+        return PlanValue("fixed", array.dtype, 1, array)
 
     def sources(u: UOp) -> Src:
-        if u.op is Op.LOAD:
-            return u.src[1:] if (row := _row(u)) is None else row[:2]
-        return () if u.op is Op.REDUCE else u.src
+        return u.src[1:] if u.op is Op.LOAD else () if u.op is Op.REDUCE else u.src
 
+    memo = {r: known(a) for r, a in env.items()}
     for u in toposort((root,), until=env.__contains__, sources=sources):
         if u.op is Op.CONST:
-            memo[u] = np.array(u.arg).astype(numpy_dtype(u.dtype))
+            memo[u] = emitter.const(numpy_dtype(u.dtype), u.arg)
         elif u.op is Op.LOAD:
-            memo[u] = _load(u, memo, buffers)
+            index, *inside = [memo[s].ref for s in u.src[1:]]
+            found: Array = buffers[u.src[0].arg[0]].take(index, None, None, "clip")
+            memo[u] = known(np.where(inside[0], found, found.dtype.type(0)) if inside else found)
         elif u.op is Op.REDUCE:
-            memo[u] = _reduce(u, env, buffers)
-        elif u.op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
-            memo[u] = EAGER.emit("fits", partial(fitting, u.tag), (memo[u.src[0]],), numpy_dtype(u.dtype))
+            memo[u] = known(_reduced(u, env, count, buffers))
         else:
-            memo[u] = lower(EAGER, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
-    return memo[root]
+            memo[u] = lower(emitter, u.op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
+    return np.broadcast_to(memo[root].ref, (count,))
 
 
-def _row(u: UOp) -> tuple[UOp, UOp, int] | None:
-    """(node, r, width) where a load's index is node * width + r, for a range r of `width` values."""
-    index = Sum.of(u.src[1])
-    if len(u.src) > 2 or len(index.terms) != 2 or index.constant:
-        return None
-    (node, width), (r, step) = sorted(index.terms.items(), key=lambda term: term[0].op is Op.RANGE)
-    whole = r.op is Op.RANGE and step == 1 and r.src[0].arg == width and u.src[0].size % width == 0
-    return (node, r, width) if whole else None
-
-
-def _load(u: UOp, memo: Mapping[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    memory, row = buffers[u.src[0].arg[0]], _row(u)
-    if row is not None:
-        place, along, width = memo[row[0]], memo[row[1]], row[2]
-        if place.shape[-1:] == (1,) and along.shape[-1] == width:
-            rows: Array = memory.reshape(-1, width).take(place[..., 0], 0, None, "clip")
-            return rows
-    index = memo[u.src[1]] if row is None else place * width + along
-    out: Array = memory.take(index, None, None, "clip")
-    if len(u.src) > 2:
-        out = np.where(memo[u.src[2]], out, out.dtype.type(0))
+def _reduced(u: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Array]) -> Array:
+    inner, owner = dict(env), np.arange(count)  # of each term the element that it is one of
+    for r in u.src[1:]:
+        counts = np.maximum(_value(r.src[0], inner, len(owner), buffers), 0)
+        inner = {q: np.repeat(a, counts) for q, a in inner.items()}
+        owner = np.repeat(owner, counts)
+        inner[r] = (np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)).astype(np.int32)
+    out = np.full(count, reduce_identity(u.arg, u.dtype), numpy_dtype(u.dtype))
+    filled, starts = np.unique(owner, return_index=True)
+    if filled.size:
+        out[filled] = MEANINGS[u.arg].reduceat(_value(u.src[0], inner, len(owner), buffers), starts, dtype=out.dtype)  # type: ignore[attr-defined]
     return out
-
-
-def _reduce(u: UOp, env: dict[UOp, Array], buffers: tuple[Array, ...]) -> Array:
-    f: Any = MEANINGS[u.arg]
-    body, ranges = u.src[0], u.src[1:]
-    out = numpy_dtype(u.dtype)
-    empty = reduce_identity(u.arg, u.dtype)
-    rank = next(iter(env.values())).ndim if env else 0
-    dynamic = [r for r in ranges if r.src[0].op is not Op.CONST]
-    if len(dynamic) > 1 or (dynamic and len(ranges) > 1):
-        raise CompilerError("a reduce over several ranges of which one depends on data", stage="cpu.dynamic", node=u)
-    if not dynamic:
-        # one more axis in front for each range
-        n = len(ranges)
-        front = (*[int(r.src[0].arg) for r in ranges], *[1] * rank)
-        inner = {r: np.array(a, ndmin=n + rank) for r, a in env.items()}
-        inner |= zip(ranges, np.indices(front, np.int32, sparse=True))
-        values = _over(front, _value(body, inner, buffers))
-        return np.asarray(f.reduce(values, tuple(range(n)), out, initial=empty))
-    r = dynamic[0]
-    counts = np.array(np.maximum(_value(r.src[0], env, buffers), 0), ndmin=rank)
-    flat = counts.reshape(-1).astype(np.int64)
-    total = int(flat.sum())
-    starts = np.cumsum(flat) - flat
-    column = (total,) + (1,) * rank
-    inner = {}
-    for q, a in env.items():
-        own = np.broadcast_shapes(a.shape, counts.shape) == counts.shape  # it varies along axes of segments alone
-        inner[q] = np.repeat(np.broadcast_to(a, counts.shape), flat).reshape(column) if own else a[None]
-    inner[r] = (np.arange(total) - np.repeat(starts, flat)).astype(np.int32).reshape(column)
-    values = _over(column, _value(body, inner, buffers))
-    rest = values.shape[1:]
-    result = np.full((flat.size, *rest), empty, out)
-    filled = flat > 0
-    if total:
-        result[filled] = f.reduceat(values, starts[filled], axis=0, dtype=out)
-    # Every axis is either one of the segments' or one of the values': interleave the two sets and merge.
-    pairs = [axis for i in range(rank) for axis in (i, rank + i)]
-    shape = tuple([c * v for c, v in zip(counts.shape, rest, strict=True)])
-    return result.reshape((*counts.shape, *rest)).transpose(pairs).reshape(shape)
-
-
-def _over(front: tuple[int, ...], values: Array) -> Array:
-    """Values for each place of the axes in front; one that no range reaches has fewer axes."""
-    return np.broadcast_to(values, np.broadcast_shapes(front, values.shape))

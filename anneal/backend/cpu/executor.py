@@ -20,8 +20,7 @@ from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.cpu.binding import BoundProgram
 from anneal.backend.cpu.layout import ALIGN, CpuProgram
-from anneal.backend.cpu.ops import Step
-from anneal.backend.cpu.primitives import SHARED
+from anneal.backend.cpu.primitives import SHARED, Step
 from anneal.backend.cpu.symbolic import SymbolicProgram
 from anneal.backend.cpu.workers import CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed

@@ -113,7 +113,7 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     return done[index]
 
 
-_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.SHL))
+_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD))
 
 
 def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
@@ -153,8 +153,6 @@ def _combine(u: UOp, done: dict[UOp, LinearIndex], dims: Dims) -> LinearIndex:
         if a.dims or a.nodes:
             raise NotLinear
         return _plus(_ZERO, b, a.const)
-    if op is Op.SHL and not (by := done[u.src[1]]).dims and not by.nodes and 0 <= by.const < 31:
-        return _plus(_ZERO, done[u.src[0]], 1 << by.const)
     if op in (Op.IDIV, Op.MOD):
         a, b = done[u.src[0]], done[u.src[1]]
         if a.nodes or b.nodes or b.dims or b.const <= 0:
@@ -246,18 +244,6 @@ def box_of(predicate: UOp, dims: Dims) -> list[Bounds] | None:
 MOST = 128
 # Fewer outputs than this are not worth two calls a tap.
 LEAST = 1024
-# Nanoseconds: NumPy's way from one row of an array to the next, an element that is read or written out of order, an
-# element that is not beside the one before it.
-_ROW_NS, _ASTRAY_NS, _STEP_NS = 15.0, 1.0, 0.35
-
-
-@dataclass(slots=True)
-class WindowReduce:
-    """A reduce over taps: the factors of its body, and the load (`main`) whose windows overlap."""
-
-    factors: Src
-    main: UOp
-    taps: int
 
 
 def factors_of(u: UOp) -> Src:
@@ -295,28 +281,3 @@ def forms_of(form: LinearIndex, over: int, top: Sequence[int]) -> list[Bounds] |
         step = form.dims[near[0]] // a
         found.append(Bounds({near[0]: step, tap: 1}, 0, step * top[near[0]] + top[tap] + 1))
     return found
-
-
-def innermost(
-    kept: Sequence[int],
-    taps: int,
-    accesses: Sequence[tuple[Mapping[int, int], int]],
-    steps: Mapping[int, int],
-    extent: Sequence[int],
-) -> int:
-    """The dim that lies innermost while windows are folded: rows of it should be long, and what is laid out otherwise
-    has to be turned round.
-
-    `kept` are the dims of the outputs, outermost first; `accesses` are memory as the kernel walks it, the windows' own
-    among it: elements a step in each dim, and how many elements there are. `steps` say how far neighbouring windows are
-    apart, in elements.
-    """
-    elements = math.prod(extent[s] for s in kept)
-
-    def nanoseconds(s: int) -> float:
-        rows = _ROW_NS * taps * elements / extent[s]
-        strided = _STEP_NS * taps * elements * (steps.get(s, 1) > 1)
-        turned = [n for dims, n in accesses if min(dims, key=lambda t: abs(dims[t])) != s]
-        return rows + strided + _ASTRAY_NS * sum(turned)
-
-    return min(reversed(kept), key=nanoseconds)

@@ -320,7 +320,7 @@ class CpuProgram(Program):
     def source(self) -> str:  # type: ignore[override]
         """The plan as text: one line per array operation, blocks first."""
         if self.dynamic:
-            return f"# {self.name}: evaluated whole, over a flattened axis of segments"
+            return f"# {self.name}: evaluated whole"
         lines = [f"# {self.name}"]
         names: dict[int, str] = {}
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from functools import partial, reduce
-from typing import Any
 
 import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array, NumpyDType, numpy_dtype
-from anneal.backend.cpu.analysis import Arrays, summand
-from anneal.backend.cpu.index import LinearIndex, Unsettled
-from anneal.backend.cpu.ops import EAGER, Build, Emitter, copy_cast, lower, negated
+from anneal.backend.cpu.analysis import Analysis, summand
+from anneal.backend.cpu.index import LinearIndex, Unsettled, factors_of
+from anneal.backend.cpu.ops import Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
     WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
     take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
-
-# What is known while compiling is stored up to this size, and recomputed per block above it.
-FIXED = 1 << 18
 
 _INDEX = np.dtype(np.int64)
 
@@ -43,64 +37,16 @@ def _flat(u: UOp) -> PlanValue:
     return PlanValue("param", numpy_dtype(u.src[0].dtype), 0, u.src[0].arg[0], {-1: 1})
 
 
-class LoopBuilder(Emitter[PlanValue]):
+class LoopBuilder(Emitter):
     """Records the instructions of one block."""
 
-    def __init__(self, planner: Arrays, mask: int) -> None:
+    def __init__(self, planner: Analysis, mask: int) -> None:
+        super().__init__(planner.dims.top)
         self.p = planner
         self.mask = mask
         self.whole = 0
         self.folded = 0  # dims that are folded place by place
-        self.instrs: list[Instr] = []
         self.memo: dict[UOp, PlanValue] = {}
-        self.same: dict[tuple[Any, ...], PlanValue] = {}
-
-    # -- Emitter
-    def emit(
-        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: NumpyDType, inplace: bool = True
-    ) -> PlanValue:
-        mask = union(v.mask for v in ins)
-        key = (name, dtype, *ins)
-        found = self.same.get(key)
-        if found is not None:
-            return found
-        if all(map(self.fixed, ins)) and math.prod(self.p.dims.top[s] + 1 for s in bits(mask)) <= FIXED:
-            array = EAGER.emit(name, build, [v.ref for v in ins], dtype)
-            out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
-        else:
-            out = PlanValue("temp", dtype, mask)
-            self.instrs.append(Instr(name, build, list(ins), out, inplace))
-        self.same[key] = out
-        return out
-
-    def const(self, dtype: NumpyDType, value: Any) -> PlanValue:
-        key = ("const", dtype, repr(value))
-        found = self.same.get(key)
-        if found is None:
-            found = self.same[key] = PlanValue("const", dtype, 0, np.array(value).astype(dtype))
-        return found
-
-    def bits(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
-        if value.dtype == dtype:
-            return value
-        key = ("bits", dtype, value)
-        found = self.same.get(key)
-        if found is not None:
-            return found
-        if value.root.dtype == dtype:
-            return value.root
-        if self.fixed(value):
-            found = PlanValue(value.kind, dtype, value.mask, value.ref.view(dtype))
-        else:
-            found = PlanValue("bits", dtype, value.mask, value.root)
-        self.same[key] = found
-        return found
-
-    def fixed(self, value: PlanValue) -> bool:
-        return value.kind in ("const", "fixed")
-
-    def zero(self, value: PlanValue) -> bool:
-        return value.kind == "const" and not any(value.ref.tobytes())
 
     # -- nodes
     def value(self, root: UOp) -> PlanValue:
@@ -272,20 +218,19 @@ class LoopBuilder(Emitter[PlanValue]):
     def fold_taps(self, u: UOp) -> PlanValue:
         """Reduce over a window, place by place."""
         p = self.p
-        ins = [self.memo[f] for f in p.windows[u].factors]
+        ins = [self.memo[f] for f in factors_of(u)]
         over = p.over(u)
         out = PlanValue("temp", ins[0].dtype, union(v.mask for v in ins) & ~over)
         self.whole |= over
         self.folded |= over
         axes = tuple([p.rank[s] for s in among(p.order, over)])
-        passes = 2 * p.windows[u].taps if len(ins) > 1 else p.windows[u].taps
         name = f"taps_{u.arg.name.lower()}"
-        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, passes=passes))
+        self.instrs.append(Instr(name, partial(tap_calls, u.arg, axes), ins, out, passes=len(ins) * p.taps(u)))
         return out
 
     def store(self, s: UOp) -> None:
         p = self.p
-        form = p.store_forms.get(s)
+        form = p.place(s)
         value = self.value(s.src[2])
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
@@ -306,7 +251,7 @@ class LoopBuilder(Emitter[PlanValue]):
     def _put(self, s: UOp, value: PlanValue) -> bool:
         """Store into a strided view that begins where a number says, if that is all that is looked up."""
         p = self.p
-        form = p.moved.get(s)
+        form = p.store_forms.get(s)
         if form is None or any(p.mask[n] for n in form.nodes) or mask_of(form.dims) != value.mask:
             return False
         clamped = [(*_clamp(node), c) for node, c in form.nodes.items()]

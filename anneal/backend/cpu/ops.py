@@ -5,70 +5,85 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 
 from anneal.backend.arrays import Array, NumpyDType, numpy_dtype
+from anneal.backend.cpu.primitives import Build, Instr, PlanValue, Step, bits, union
 from anneal.errors import CompilerError
 from anneal.uop import ALU, DType, Op, covering
 
-Step = tuple[Callable[..., Any], tuple[Any, ...]]
-# Given input arrays and the output array, the calls that fill the output.
-Build = Callable[[Sequence[Array], Array], list[Step]]
-V = TypeVar("V")
+# What is known while compiling is stored up to this size, and recomputed per block above it.
+FIXED = 1 << 18
 
 
-class Emitter(Protocol[V]):
-    """The receiver of primitive calls of `lower`. A value `V` stands for an array, or will when the kernel is bound."""
+class Emitter:
+    """The primitive calls of one block, as instructions; work on what is known while compiling costs nothing at run
+    time. `top` has the largest value of each dim."""
 
-    def emit(self, name: str, build: Build, ins: Sequence[V], dtype: NumpyDType, inplace: bool = True) -> V:
+    def __init__(self, top: Sequence[int]) -> None:
+        self.top = top
+        self.instrs: list[Instr] = []
+        self.same: dict[tuple[Any, ...], PlanValue] = {}
+
+    def emit(
+        self, name: str, build: Build, ins: Sequence[PlanValue], dtype: NumpyDType, inplace: bool = True
+    ) -> PlanValue:
         """A new value of the broadcast shape of `ins`. `inplace`: the output may lie on an input of its own size."""
+        mask = union(v.mask for v in ins)
+        key = (name, dtype, *ins)
+        found = self.same.get(key)
+        if found is not None:
+            return found
+        if all(map(self.fixed, ins)) and math.prod(self.top[s] + 1 for s in bits(mask)) <= FIXED:
+            arrays = [v.ref for v in ins]
+            array: Array = np.empty(np.broadcast_shapes(*[a.shape for a in arrays]), dtype)
+            for f, args in build(arrays, array):
+                f(*args)
+            out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))
+        else:
+            out = PlanValue("temp", dtype, mask)
+            self.instrs.append(Instr(name, build, list(ins), out, inplace))
+        self.same[key] = out
+        return out
 
-    def const(self, dtype: NumpyDType, value: Any) -> V:
+    def const(self, dtype: NumpyDType, value: Any) -> PlanValue:
         """A scalar value."""
+        key = ("const", dtype, repr(value))
+        found = self.same.get(key)
+        if found is None:
+            found = self.same[key] = PlanValue("const", dtype, 0, np.array(value).astype(dtype))
+        return found
 
-    def bits(self, value: V, dtype: NumpyDType) -> V:
+    def bits(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
         """The same memory under another dtype of equal size."""
+        if value.dtype == dtype:
+            return value
+        key = ("bits", dtype, value)
+        found = self.same.get(key)
+        if found is not None:
+            return found
+        if value.root.dtype == dtype:
+            return value.root
+        if self.fixed(value):
+            found = PlanValue(value.kind, dtype, value.mask, value.ref.view(dtype))
+        else:
+            found = PlanValue("bits", dtype, value.mask, value.root)
+        self.same[key] = found
+        return found
 
-    def fixed(self, value: V) -> bool:
-        """True when the value is known while compiling, so that work on it alone costs nothing at run time."""
+    def fixed(self, value: PlanValue) -> bool:
+        """True when the value is known while compiling."""
+        return value.kind in ("const", "fixed")
 
-    def zero(self, value: V) -> bool:
-        """True when the value is the scalar whose bits are all zero."""
-
-    def call(self, f: Callable[..., Any], dtype: NumpyDType, *ins: V) -> V:
+    def call(self, f: Callable[..., Any], dtype: NumpyDType, *ins: PlanValue) -> PlanValue:
         """One ufunc that takes its output as the last positional argument."""
         return self.emit(f.__name__, lambda ins, out: [(f, (*ins, out))], ins, dtype)
 
-    def cast(self, value: V, dtype: NumpyDType) -> V:
+    def cast(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
         """The value as NumPy makes it one of `dtype`."""
         return self.emit("cast", copy_cast, (value,), dtype, False)
-
-
-class EagerEmitter(Emitter[Array]):
-    """Computes at once, into fresh arrays."""
-
-    def emit(self, name: str, build: Build, ins: Sequence[Array], dtype: NumpyDType, inplace: bool = True) -> Array:
-        out = np.empty(np.broadcast_shapes(*[a.shape for a in ins]), dtype)
-        for f, args in build(ins, out):
-            f(*args)
-        return out
-
-    def const(self, dtype: NumpyDType, value: Any) -> Array:
-        return np.array(value, dtype)
-
-    def bits(self, value: Array, dtype: NumpyDType) -> Array:
-        return value.view(dtype)
-
-    def fixed(self, value: Array) -> bool:
-        return True
-
-    def zero(self, value: Array) -> bool:
-        return value.ndim == 0 and not any(value.tobytes())
-
-
-EAGER = EagerEmitter()
 
 
 def copy_cast(ins: Sequence[Array], out: Array) -> list[Step]:
@@ -86,7 +101,7 @@ def _unmask(ins: Sequence[Array], out: Array) -> list[Step]:
     return [(partial(np.subtract, out=out, casting="unsafe"), (ins[0].view(np.int8), _ONE8))]
 
 
-def negated(e: Emitter[V], dtype: NumpyDType, x: V) -> V:
+def negated(e: Emitter, dtype: NumpyDType, x: PlanValue) -> PlanValue:
     """`x` with the other sign: floats invert the bit of their sign, integers are taken from 0.
 
     NumPy 2.4's `negative` reads wrong elements if numbers of 4 bytes lie 16 bytes apart, or numbers of 8 bytes lie 64
@@ -159,11 +174,8 @@ def bits_dtype(dtype: NumpyDType) -> NumpyDType:
     return np.dtype(f"i{dtype.itemsize}")
 
 
-def lower(e: Emitter[V], op: Op, dtype: DType, src_dtypes: Sequence[DType], src: Sequence[V]) -> V:
+def lower(e: Emitter, op: Op, dtype: DType, src_dtypes: Sequence[DType], src: Sequence[PlanValue]) -> PlanValue:
     """Emit `op` on `src`; `dtype` and `src_dtypes` are the node's and its sources'.
-
-    `lower` turns one op into primitive calls through an `Emitter`. Two emitters exist: the planner's records calls for
-    replay, the eager one below computes at once. What an op means is therefore written once.
 
     Integer rules: arithmetic wraps silently; division and modulo by zero give 0; a shift by the width or more gives 0
     (or the sign, for a right shift of a negative); a float becomes an integer by truncation, saturating at the ends,
@@ -186,7 +198,7 @@ def lower(e: Emitter[V], op: Op, dtype: DType, src_dtypes: Sequence[DType], src:
     return e.call(f, out, *src)
 
 
-def _cast(e: Emitter[V], source: DType, target: DType, x: V) -> V:
+def _cast(e: Emitter, source: DType, target: DType, x: PlanValue) -> PlanValue:
     out = numpy_dtype(target)
     if source is target:
         return x
@@ -197,7 +209,12 @@ def _cast(e: Emitter[V], source: DType, target: DType, x: V) -> V:
     return e.cast(x, out)
 
 
-def _where(e: Emitter[V], out: NumpyDType, c: V, a: V, b: V) -> V:
+def _zero(value: PlanValue) -> bool:
+    """True when the value is the scalar whose bits are all zero."""
+    return value.kind == "const" and not any(value.ref.tobytes())
+
+
+def _where(e: Emitter, out: NumpyDType, c: PlanValue, a: PlanValue, b: PlanValue) -> PlanValue:
     """A select by masks: np.where and masked copies mispredict a branch per element, 10 to 40 times slower."""
     if out == _BOOL:
         picked = e.call(np.bitwise_and, out, e.call(np.bitwise_xor, out, a, b), c)
@@ -205,12 +222,12 @@ def _where(e: Emitter[V], out: NumpyDType, c: V, a: V, b: V) -> V:
     bits = bits_dtype(out)
     ai, bi = e.bits(a, bits), e.bits(b, bits)
 
-    def masked(x: V, name: str, build: Build) -> V:
+    def masked(x: PlanValue, name: str, build: Build) -> PlanValue:
         return e.call(np.bitwise_and, bits, x, e.emit(name, build, (c,), bits, False))
 
-    if e.zero(b):
+    if _zero(b):
         chosen = masked(ai, "mask", _mask)
-    elif e.zero(a):
+    elif _zero(a):
         chosen = masked(bi, "unmask", _unmask)
     elif e.fixed(c) and (e.fixed(a) or e.fixed(b)):
         chosen = e.call(np.bitwise_or, bits, masked(ai, "mask", _mask), masked(bi, "unmask", _unmask))
@@ -221,7 +238,7 @@ def _where(e: Emitter[V], out: NumpyDType, c: V, a: V, b: V) -> V:
     return e.bits(chosen, out)
 
 
-def _erf(e: Emitter[V], out: NumpyDType, x: V) -> V:
+def _erf(e: Emitter, out: NumpyDType, x: PlanValue) -> PlanValue:
     if out == _F64:
         return e.emit("erf", lambda ins, o: [(_erf_wide, (ins[0], o))], (x,), out)
     s = e.call(np.multiply, out, x, x)
@@ -235,13 +252,13 @@ def _erf(e: Emitter[V], out: NumpyDType, x: V) -> V:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _threefry(e: Emitter[V], _: NumpyDType, counter: V, key0: V, key1: V) -> V:
+def _threefry(e: Emitter, _: NumpyDType, counter: PlanValue, key0: PlanValue, key1: PlanValue) -> PlanValue:
     """threefry2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
 
-    def add(a: V, b: V) -> V:
+    def add(a: PlanValue, b: PlanValue) -> PlanValue:
         return e.call(np.add, _U32, a, b)
 
-    def xor(a: V, b: V) -> V:
+    def xor(a: PlanValue, b: PlanValue) -> PlanValue:
         return e.call(np.bitwise_xor, _U32, a, b)
 
     keys = (key0, key1, xor(xor(key0, key1), e.const(_U32, 0x1BD11BDA)))

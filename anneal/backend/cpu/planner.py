@@ -8,13 +8,12 @@ earlier loop, and a sum of products becomes a Product; both leave a full array b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 
 from anneal.backend.arrays import NumpyDType, numpy_dtype
-from anneal.backend.cpu.analysis import Arrays, Dot, share_ranges, summand
-from anneal.backend.cpu.index import LinearIndex
+from anneal.backend.cpu.analysis import Analysis, Dot, share_ranges, summand
+from anneal.backend.cpu.index import LinearIndex, factors_of
 from anneal.backend.cpu.loops import LoopBuilder
 from anneal.backend.cpu.ops import copy_cast
 from anneal.backend.cpu.primitives import CpuPlan, PlanValue, Product, among, bits, mask_of, union
@@ -31,13 +30,8 @@ def make_plan(sink: UOp) -> CpuPlan:
     return Planner(share_ranges(sink)).plan()
 
 
-class Planner(Arrays):
+class Planner(Analysis):
     """Levels of hoisted reduces, and the phases that compute them."""
-
-    def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
-        super().__init__(sink, variables)
-        self.level: dict[UOp, int] = {}
-        self.above: dict[UOp, int] = {}
 
     def plan(self) -> CpuPlan:
         """The phases, in order."""
@@ -50,6 +44,7 @@ class Planner(Arrays):
     # -- levels --------------------------------------------------------------------------------------------------
     def _levels(self) -> None:
         """level[u]: how many rounds of hoisted reduces come before u can be computed."""
+        self.level: dict[UOp, int] = {}
         self.above = self._above()
         for u in self.nodes:
             n = max([self.level[s] for s in u.src], default=0)
@@ -91,7 +86,7 @@ class Planner(Arrays):
 
     def _place(self, s: UOp) -> int:
         """The dims along which a store writes other elements."""
-        form = self.store_forms.get(s)
+        form = self.place(s)
         return self.mask[s] if form is None else mask_of(form.dims)
 
     def _above(self) -> dict[UOp, int]:
@@ -143,7 +138,7 @@ class Planner(Arrays):
         """Let products write straight into outputs that their result, or an epilogue over it, goes to."""
         taken = {u.src[0].arg[0] for u in self.loads}
         for store in self.stores:
-            form, slot = self.store_forms.get(store), store.src[0].arg[0]
+            form, slot = self.place(store), store.src[0].arg[0]
             if form is None or slot in taken:
                 continue
             for u, dot in self.dots.items():
@@ -182,7 +177,7 @@ class Planner(Arrays):
         loop = LoopBuilder(self, mask)
         for u in group:
             if u in self.windows:
-                for f in self.windows[u].factors:
+                for f in factors_of(u):
                     loop.value(f)
                 loop.put(loop.fold_taps(u), self.hoisted[u])
             else:

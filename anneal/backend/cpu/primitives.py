@@ -14,9 +14,11 @@ import numpy as np
 
 from anneal.backend.arrays import MEANINGS, Array, NumpyDType
 from anneal.backend.cpu.index import Dims
-from anneal.backend.cpu.ops import Build
 from anneal.uop import Ints, Op
 
+Step = tuple[Callable[..., Any], tuple[Any, ...]]
+# Given input arrays and the output array, the calls that fill the output.
+Build = Callable[[Sequence[Array], Array], list[Step]]
 Block = dict[int, tuple[int, int]]  # which values of each dim, from the first to before the last
 
 

@@ -14,7 +14,7 @@ from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.planner import Planner
 from anneal.backend.cpu.primitives import Block
 from anneal.backend.device import Program
-from anneal.rewrite import over, rebuild
+from anneal.rewrite import over, rebuild, substitute
 from anneal.schedule import members_of, simplify_indices
 from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, ranged, toposort
 from anneal.uop.sizes import Sizes, evaluator, most, size_node
@@ -38,12 +38,11 @@ class SymbolicProgram(Program):
 
     def __init__(self, sink: UOp, name: str, variables: Nodes, workers: int) -> None:
         self.name, self.source, self.workers = name, "", workers
-        self.names = [v.arg[0] for v in variables]
-        self.order = toposort((sink,))
+        self.sink, self.variables = sink, {v.arg[0]: v for v in variables}
         self.whole: PartialProgram | None = None
         if all(most(v) < _LARGE_VARIABLE for v in variables) and not is_dynamic(sink):
             with contextlib.suppress(Unsettled):
-                whole = PartialProgram(sink, name, workers, self.names)
+                whole = PartialProgram(sink, name, workers, [*self.variables])
                 if whole.worth < _LARGE_NS:
                     self.whole = whole
         self._programs: Recent[Ints, CpuProgram] = Recent(_KEPT // 2)
@@ -52,11 +51,12 @@ class SymbolicProgram(Program):
         """The program for these values."""
         if self.whole is not None and self.whole.fits(values):
             return self.whole
-        key = tuple([values[n] for n in self.names])
+        key = tuple([values[n] for n in self.variables])
         found = self._programs[key]
         if found is None:
             with arena().untracked():
-                sink = simplify_indices(_with_numbers(self.order, values))
+                sink = substitute(self.sink, {v: size_node(values[n]) for n, v in self.variables.items()})
+                sink = simplify_indices(sink)
             found = self._programs[key] = CpuProgram(sink, self.name, self.workers)
         return found
 
@@ -119,22 +119,3 @@ def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
         return over(u, src)
 
     return rebuild(sink, visit, order=order), variables
-
-
-def _with_numbers(order: Nodes, values: Sizes) -> UOp:
-    """The kernel with constants for variables; a range of one value is that value."""
-
-    def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.VARIABLE:
-            return size_node(values[u.arg[0]])
-        if u.op is Op.RANGE:
-            one = src[0].is_const and src[0].arg == 1
-            return size_node(0) if one else UOp(Op.RANGE, u.dtype, src, u.arg)
-        if u.op is Op.REDUCE:
-            ranges = [r for r in src[1:] if r.op is Op.RANGE]
-            return UOp(Op.REDUCE, u.dtype, (src[0], *ranges), u.arg) if ranges else src[0]
-        if u.op is Op.ARGSORT and src[1].op is not Op.RANGE:
-            return size_node(0)
-        return over(u, src)
-
-    return rebuild(order[-1], visit, order=order)

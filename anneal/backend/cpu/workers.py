@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.backend.arrays import Array
-from anneal.backend.cpu.ops import Step
+from anneal.backend.cpu.primitives import Step
 from anneal.backend.device import Program
 from anneal.backend.promises import Crew
 from anneal.schedule import name_of

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from math import inf
 from typing import Any
@@ -104,8 +102,7 @@ class _Search:
     def run(self) -> _Outcome:
         scratch = _Scratch(self.device, self.sink)
         try:
-            with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as self.threads:
-                return self._run(scratch)
+            return self._run(scratch)
         finally:
             scratch.close()
 
@@ -181,7 +178,7 @@ class _Search:
                 self.texts.add(kernel.source)
                 program = WebGpuProgram("candidate", kernel)
             made.append(program)
-        return list(self.threads.map(self._pipeline, made))
+        return list(self.device.threads.map(self._pipeline, made))
 
     def _generate(self, opts: Opts) -> codegen.GeneratedKernel | None:
         with suppress(Exception):  # what does not fit says so in one way or another

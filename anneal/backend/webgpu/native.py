@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import time
 from typing import Any
 
@@ -30,10 +29,6 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
         from wgpu.backends.wgpu_native import _api
         from wgpu.backends.wgpu_native._ffi import ffi, lib
         from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
-    with contextlib.suppress(Exception):
-        from anneal.backend.webgpu.declarations import look_up
-
-        ffi._parser.parse_type = functools.partial(look_up, ffi._parser)
 
     _SLOTS = _api.error_handler._get_proxy_stack  # of this thread
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted

@@ -21,7 +21,7 @@ from anneal.backend.device import Device, Limits, Reader
 from anneal.backend.promises import Finisher
 from anneal.backend.webgpu.adapters import AdapterInfo, describe_adapter, implementation_of, subgroup_size
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, DeviceBuffer, Dispatch, WebGpuProgram, translated
+from anneal.backend.webgpu.queue import Bytes, DeviceBuffer, DirectQueue, Dispatch, WebGpuProgram, translated
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes, wgsl_functions
 from anneal.errors import DeviceError
 from anneal.uop import DType, Ints, dtypes
@@ -214,17 +214,18 @@ class OpenAdapter(Device[DeviceBuffer]):
     def written(
         self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]
     ) -> tuple[list[Array], Callable[[], None]] | None:
-        if any(dtype is dtypes.bool_ or not size for _, size, dtype in pieces):
+        queue = self.queue
+        if not isinstance(queue, DirectQueue) or any(d is dtypes.bool_ or not size for _, size, d in pieces):
             return None  # bools are words there
         said = lambda: f"while uploading {sum(size * dtype.itemsize for _, size, dtype in pieces)} bytes"
         with self.lock, translated(said):
-            given = self.queue.start_giving([size * dtype.itemsize for _, size, dtype in pieces])
+            given = queue.start_giving([size * dtype.itemsize for _, size, dtype in pieces])
         arrays = [view.view(numpy_dtype(dtype)) for view, (_, _, dtype) in zip(given.views, pieces)]
 
         def give() -> None:
             arrays.clear()
             with self.lock, translated(said):
-                self.queue.end_giving(given, [buffer.gpu for buffer, _, _ in pieces])
+                queue.end_giving(given, [buffer.gpu for buffer, _, _ in pieces])
 
         return arrays, give
 
@@ -257,14 +258,15 @@ class OpenAdapter(Device[DeviceBuffer]):
         if program.built is None:
             found = self._pipelines.get(program.source)
             if found is None:
-                found = self._threads.submit(self.build, program.name, program.source, program.kernel)
+                found = self.threads.submit(self.build, program.name, program.source, program.kernel)
                 self._pipelines[program.source] = found
                 if len(self._pipelines) > PROGRAMS_KEPT:
                     self._pipelines.popitem(last=False)
             program.built = found
 
     @cached_property
-    def _threads(self) -> ThreadPoolExecutor:
+    def threads(self) -> ThreadPoolExecutor:
+        """What makes pipelines, which needs no Python."""
         return ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
 
     def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:

@@ -128,12 +128,12 @@ class Reading(NamedTuple):
 
 
 class Giving(NamedTuple):
-    """Memory of the host that is written, a view for each buffer that is given one; staging memory of `room` bytes is
-    behind them, where it is the device's."""
+    """Memory of the host that is written, a view for each buffer that is given one, on staging memory of `room`
+    bytes."""
 
     views: list[Bytes]
-    staging: Any = None
-    room: int = 0
+    staging: Any
+    room: int
     after: Any = None  # the submission that copies it
     number: int = 0
 
@@ -269,15 +269,6 @@ class Queue:
         self._ended = max(self._ended, reading.number)
         self._spare.give(reading.room, reading.room, reading.staging)
         return made
-
-    def start_giving(self, sizes: Sequence[int]) -> Giving:
-        """Memory of the host to be written, of so many bytes for each of several buffers, for `end_giving`."""
-        return Giving([np.empty(n, np.uint8) for n in sizes])
-
-    def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
-        """Copy what was written into the buffers, before whatever is submitted next."""
-        for view, buffer in zip(giving.views, buffers):
-            self.write(buffer, np.pad(view, (0, -view.size % 4)))  # whole words
 
     def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
         """`read` of one buffer piece by piece: the next is copied off the device while threads copy one out."""
@@ -455,6 +446,7 @@ class DirectQueue(Queue):
             self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)
 
     def start_giving(self, sizes: Sequence[int]) -> Giving:
+        """Memory of the host to be written, of so many bytes for each of several buffers, for `end_giving`."""
         starts = _starts(sizes)
         room = rounded(starts[-1])
         given = self._given.get(room)
@@ -468,6 +460,7 @@ class DirectQueue(Queue):
         return Giving([view[at : at + n] for at, n in zip(starts, sizes)], staging, room)
 
     def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
+        """Copy what was written into the buffers, before whatever is submitted next."""
         views, staging, room, *_ = giving
         self._lib.wgpuBufferUnmap(staging._internal)
         if self._copies is None:

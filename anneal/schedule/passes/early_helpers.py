@@ -54,9 +54,11 @@ def scattered(u: UOp, serial: bool) -> UOp:
     if u.dtype.is_narrow:
         wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
         return scattered(wide, serial).cast(u.dtype)
-    index = materialised(index)
     rows, n = u.arg[0], index.shape[0]
-    if serial and is_sized(u) and isinstance(n, int):
+    if serial and not isinstance(n, int):  # as many as there is memory for: a row of no number goes nowhere
+        index, value = taken(index + 1, numbers(int(index.size))) - 1, kept(value)
+    index = materialised(index)
+    if serial:
         return UOp(Op.SCATTER_ADD, u.dtype, (index, materialised(value)), u.arg)
     order = index.then(Op.ARGSORT)
     if isinstance(n, int) and isinstance(rows, int) and (rows + 1) * n > _MANY:

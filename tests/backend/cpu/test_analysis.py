@@ -89,15 +89,14 @@ def test_an_index_of_looked_up_numbers_has_them_as_terms() -> None:
 def test_a_store_at_a_looked_up_place_keeps_what_is_linear_of_it() -> None:
     row = load(param(2, M, I32), I)
     a = analysed(store(OUT, row * N + J, load(X, I * N + J)))
-    assert not a.store_forms
-    (moved,) = a.moved.values()
+    ((made, moved),) = a.store_forms.items()
+    assert a.place(made) is None
     assert (list(moved.nodes), list(moved.dims.values())) == ([row], [1])
 
 
 def test_a_store_under_a_predicate_is_made_element_by_element() -> None:
     a = analysed(store(OUT, I * N + J, load(X, I * N + J), J < 3))
     assert not a.store_forms
-    assert not a.moved
 
 
 # -- predicates of loads ----------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from anneal.backend.cpu import layout
 from anneal.backend.cpu.executor import CpuBatch, CpuDevice
-from anneal.backend.cpu.ops import Step
+from anneal.backend.cpu.primitives import Step
 from anneal.backend.cpu.workers import Workers
 from anneal.backend.promises import Promise
 from anneal.uop import Op, UOp

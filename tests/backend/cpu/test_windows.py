@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from anneal.backend.cpu import index, primitives
+from anneal.backend.cpu import analysis, primitives
 from anneal.backend.cpu.analysis import Analysis, share_ranges
 from anneal.backend.cpu.layout import CpuProgram
 from anneal.backend.cpu.planner import make_plan
@@ -172,17 +172,9 @@ def test_what_lies_right_is_not_copied() -> None:
     assert not any(isinstance(p, Pad) for p in plan.phases)
 
 
-@pytest.mark.parametrize(
-    ("step", "turned", "chosen"), [(1, False, 1), (2, False, 0), (1, True, 0)], ids=["rows", "steps", "turned"]
-)
-def test_the_innermost_dim_is_the_cheapest(step: int, turned: bool, chosen: int) -> None:
-    """Of 60 channels (dim 0) and rows of 64 (dim 1): the rows, unless they are read in steps or all else lies so."""
-    extent = [60, 64]
-    dims = {0: 1, 1: 60} if turned else {0: 64, 1: 1}
-    accesses = [(dims, 3840)] * 2
-    steps = {0: 1, 1: step}
-    found = index.innermost([0, 1], 9, accesses, steps, extent)
-    assert found == chosen
+def test_what_is_read_in_steps_is_folded_with_the_channels_innermost() -> None:
+    assert inner(planned(Case(channels=60, height=40, width=64))) == 64
+    assert inner(planned(Case(channels=60, height=40, width=64, stride=2))) == 60
 
 
 # -- values -----------------------------------------------------------------------------------------------------------
@@ -252,7 +244,7 @@ def test_random_windows(seed: int, small: None, monkeypatch: pytest.MonkeyPatch)
         dtype=pick(F32, F32, I32),
     )
     if seed % 2:  # as if other things were dear
-        monkeypatch.setattr(index, "_ROW_NS", 1000.0)
+        monkeypatch.setattr(analysis, "_ROW_NS", 1000.0)
     check(case.sink, *case.buffers())
 
 

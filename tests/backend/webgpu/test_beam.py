@@ -6,7 +6,6 @@ import contextlib
 import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,19 +138,18 @@ def test_whatever_a_search_may_try_computes_the_same(device: WebGpuDevice, name:
     found = random.Random(f"{name} {walk}" if walk else name)
     search = beam._Search(device, WALKED[name], 2)
     scratch = beam._Scratch(device, search.sink)
-    with ThreadPoolExecutor(2) as search.threads:
-        (plain,) = search._build([()])
-        assert plain is not None
-        expected = scratch.values(plain)
-        for _ in range(6):
-            opts = found.choice(((), search.first))
-            for _ in range(found.randrange(1, 6)):
-                steps = list(neighbours(search.axes, opts, device.target))
-                found.shuffle(steps)
-                opts = next((o for o in steps if search._generate(o) is not None), opts)
-            (program,) = search._build([opts])
-            if program is not None:
-                assert beam._close(scratch.values(program), expected), opts
+    (plain,) = search._build([()])
+    assert plain is not None
+    expected = scratch.values(plain)
+    for _ in range(6):
+        opts = found.choice(((), search.first))
+        for _ in range(found.randrange(1, 6)):
+            steps = list(neighbours(search.axes, opts, device.target))
+            found.shuffle(steps)
+            opts = next((o for o in steps if search._generate(o) is not None), opts)
+        (program,) = search._build([opts])
+        if program is not None:
+            assert beam._close(scratch.values(program), expected), opts
     scratch.close()
 
 
@@ -376,13 +374,12 @@ def test_what_nobody_reads_may_differ(device: WebGpuDevice) -> None:
     sink = K.sink(K.store(K.param(0, 1024), i * 32 + j, masked))
     tiles = [Opt("VECTORIZE", 1, 4), Opt("LOCAL", 0, 4), Opt("TILE", 2, 1)]  # no blocks above the diagonal are stored
     search, scratch = beam._Search(device, sink, 1), beam._Scratch(device, sink)
-    with ThreadPoolExecutor(2) as search.threads:
-        plain, blocks = search._build([(), tuple(tiles)])
-        assert plain is not None
-        assert blocks is not None
-        assert not beam._close(scratch.values(blocks), scratch.values(plain))
-        search._note_read(scratch)
-        assert beam._close(scratch.values(blocks), scratch.values(plain))
-        scratch.read[0][:] = 1  # type: ignore[index]
-        assert not beam._close(scratch.values(blocks), scratch.values(plain))
+    plain, blocks = search._build([(), tuple(tiles)])
+    assert plain is not None
+    assert blocks is not None
+    assert not beam._close(scratch.values(blocks), scratch.values(plain))
+    search._note_read(scratch)
+    assert beam._close(scratch.values(blocks), scratch.values(plain))
+    scratch.read[0][:] = 1  # type: ignore[index]
+    assert not beam._close(scratch.values(blocks), scratch.values(plain))
     scratch.close()
