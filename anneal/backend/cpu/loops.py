@@ -12,7 +12,7 @@ from anneal.backend.cpu.index import LinearIndex, Unsettled, factors_of
 from anneal.backend.cpu.ops import Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
-    WORDS, BlockLoop, Instr, PlanValue, among, bits, fitting, mask_of, put, reduce_calls, scatter, take,
+    WORDS, BlockLoop, Instr, PlanValue, among, bits, fit, mask_of, once, put, reduce_calls, scatter, take,
     take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, UOp, const, dtypes, reduce_identity, toposort
@@ -79,7 +79,7 @@ class LoopBuilder(Emitter):
         if op is Op.CAST and u.tag is not None and u.tag[0] == FITS:
             x = memo[u.src[0]]
             out = PlanValue("temp", numpy_dtype(u.dtype), x.mask)  # in each run: also of what is known while compiling
-            self.instrs.append(Instr("fits", partial(fitting, u.tag), [x], out))
+            self.instrs.append(Instr("fits", once(partial(fit, u.tag)), [x], out))
             return out
         return lower(self, op, u.dtype, [s.dtype for s in u.src], [memo[s] for s in u.src])
 
@@ -246,7 +246,7 @@ class LoopBuilder(Emitter):
         ins = [self.value(s.src[1]), value]
         if len(s.src) > 3:
             ins.append(self.value(s.src[3]))
-        self.instrs.append(Instr("scatter", scatter, ins, _flat(s)))
+        self.instrs.append(Instr("scatter", once(scatter), ins, _flat(s)))
 
     def _put(self, s: UOp, value: PlanValue) -> bool:
         """Store into a strided view that begins where a number says, if that is all that is looked up."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from anneal.backend.arrays import Array, NumpyDType, numpy_dtype
-from anneal.backend.cpu.primitives import Build, Instr, PlanValue, Step, bits, union
+from anneal.backend.cpu.primitives import Build, Instr, PlanValue, Step, bits, once, union
 from anneal.errors import CompilerError
 from anneal.uop import ALU, DType, Op, covering
 
@@ -79,7 +79,7 @@ class Emitter:
 
     def call(self, f: Callable[..., Any], dtype: NumpyDType, *ins: PlanValue) -> PlanValue:
         """One ufunc that takes its output as the last positional argument."""
-        return self.emit(f.__name__, lambda ins, out: [(f, (*ins, out))], ins, dtype)
+        return self.emit(f.__name__, once(f), ins, dtype)
 
     def cast(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:
         """The value as NumPy makes it one of `dtype`."""
@@ -205,7 +205,7 @@ def _cast(e: Emitter, source: DType, target: DType, x: PlanValue) -> PlanValue:
     if target.kind == "bool":
         return e.call(np.not_equal, out, x, e.const(numpy_dtype(source), 0))
     if source.is_float and target.is_int:
-        return e.emit("saturate", lambda ins, o: [(_saturate, (ins[0], o))], (x,), out, False)
+        return e.emit("saturate", once(_saturate), (x,), out, False)
     return e.cast(x, out)
 
 
@@ -240,7 +240,7 @@ def _where(e: Emitter, out: NumpyDType, c: PlanValue, a: PlanValue, b: PlanValue
 
 def _erf(e: Emitter, out: NumpyDType, x: PlanValue) -> PlanValue:
     if out == _F64:
-        return e.emit("erf", lambda ins, o: [(_erf_wide, (ins[0], o))], (x,), out)
+        return e.emit("erf", once(_erf_wide), (x,), out)
     s = e.call(np.multiply, out, x, x)
     p = e.call(np.multiply, out, s, e.const(out, _ERF[0]))
     for c in _ERF[1:-1]:

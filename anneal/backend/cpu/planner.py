@@ -35,10 +35,9 @@ class Planner(Analysis):
 
     def plan(self) -> CpuPlan:
         """The phases, in order."""
-        if self.empty_loop:
-            return CpuPlan([], self.dims, [], [])
-        self._levels()
-        self._schedule()
+        if not self.empty_loop:
+            self._levels()
+            self._schedule()
         return CpuPlan(self.order, self.dims, self.phases, self.fulls)
 
     # -- levels --------------------------------------------------------------------------------------------------

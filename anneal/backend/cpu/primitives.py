@@ -166,6 +166,11 @@ class _Shared:
 SHARED = _Shared()
 
 
+def once(f: Callable[..., Any]) -> Build:
+    """The build of one call of `f`, which takes the inputs and then the output."""
+    return lambda ins, out: [(f, (*ins, out))]
+
+
 def take(ins: Sequence[Array], out: Array) -> list[Any]:
     flat, index = ins
     return [(flat.take, (index.reshape(out.shape), None, out, "clip"))]
@@ -190,16 +195,12 @@ def take_rows(width: int, ins: Sequence[Array], out: Array) -> list[Any]:
     return [taken, *[(_clear_rows, (out, keep)) for keep in inside]]
 
 
-def _scatter_now(ins: Sequence[Array], flat: Array) -> None:
-    arrays = np.broadcast_arrays(*ins)
-    index, value = arrays[0], arrays[1]
-    if len(arrays) > 2:
-        index, value = index[arrays[2]], value[arrays[2]]
-    flat[index] = value
-
-
-def scatter(ins: Sequence[Array], out: Array) -> list[Any]:
-    return [(_scatter_now, (ins, out))]
+def scatter(*arrays: Array) -> None:
+    """Store values where an index says, perhaps under a predicate; the last array is flat memory."""
+    index, value, *inside = np.broadcast_arrays(*arrays[:-1])
+    if inside:
+        index, value = index[inside[0]], value[inside[0]]
+    arrays[-1][index] = value
 
 
 def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, strides: Ints) -> None:
@@ -212,12 +213,8 @@ def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, stride
 WORDS = (np.dtype(np.int32), np.dtype(np.uint32))
 
 
-def fitting(tag: Any, ins: Sequence[Array], out: Array) -> list[Any]:
-    """A copy into fewer bits, which notes in `SHARED.unfit` that it lost a value."""
-    return [(_fit, (tag, ins[0], out))]
-
-
-def _fit(tag: Any, x: Array, out: Array) -> None:
+def fit(tag: Any, x: Array, out: Array) -> None:
+    """Copy into fewer bits, and note in `SHARED.unfit` if that loses a value."""
     np.copyto(out, x, "unsafe")
     if not (out == x).all():  # a constant has fewer axes, and is as wide as what it fills
         SHARED.unfit.append((tag, out.dtype.name))

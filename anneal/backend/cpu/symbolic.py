@@ -69,14 +69,15 @@ class PartialProgram(CpuProgram):
             super().__init__(*args)
 
     def _plan(self, workers: int) -> None:
-        self._bounds: list[Callable[[Sizes], Block]] = []
+        self._bounds: list[tuple[Dims, Callable[[Sizes], Ints]]] = []
         limits: list[UOp] = []
         for part in members_of(self.sink):
             sink, variables = _largest(share_ranges(part))
             plan = Planner(sink, variables).plan()
             self._lay_out(plan, workers)
-            self._bounds.append(_taken(plan.dims))
-            limits += plan.dims.limits.values()
+            ends = plan.dims.limits.values()
+            self._bounds.append((plan.dims, evaluator((*ends, *plan.dims.points.values()))))
+            limits += ends
         self._limits = evaluator(tuple(limits))
 
     def fits(self, values: Sizes) -> bool:
@@ -84,17 +85,9 @@ class PartialProgram(CpuProgram):
         return 0 not in self._limits(values)
 
     def taken(self, part: int, values: Sizes) -> Block:
-        return self._bounds[part](values)
-
-
-def _taken(dims: Dims) -> Callable[[Sizes], Block]:
-    ends = evaluator((*dims.limits.values(), *dims.points.values()))
-
-    def part(values: Sizes) -> Block:
-        found = dict(zip((*dims.limits, *dims.points), ends(values), strict=True))
-        return {s: (0, value) if s in dims.limits else (value, value + 1) for s, value in found.items()}
-
-    return part
+        dims, ends = self._bounds[part]
+        found = zip((*dims.limits, *dims.points), ends(values), strict=True)
+        return {s: (0, n) if s in dims.limits else (n, n + 1) for s, n in found}
 
 
 def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
