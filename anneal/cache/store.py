@@ -8,7 +8,8 @@ Python, and it is unpacked to LARGEST bytes at most. The hash tells damage, not 
 or could have, is a miss too, and so is data that does not decode. An entry's time of modification is when it was last
 used; over the limit the longest unused go first.
 
-Compiled kernels are the one kind of data that is run: they are `private`, in a folder of this user's alone.
+Compiled kernels are the one kind of data that is run: they are `private`, in a folder of this user's alone, and so are
+the tables of a C header, which C takes as they are.
 """
 
 from __future__ import annotations

@@ -48,12 +48,12 @@ def sooner() -> Iterator[None]:
 
 def tables(source: str) -> dict[str, Any]:
     """The tables of a header, by their names: from disk, or by parsing it."""
-    key = cache.disk_key("declarations", cffi.__version__, source)
+    key = cache.disk_key("headers", cffi.__version__, source)
     # private: the library in C takes them as they are
-    found: dict[str, Any] | None = cache.load("declarations", key, decode, private=True)
+    found: dict[str, Any] | None = cache.load("headers", key, decode, private=True)
     if found is None:
         found = parsed(source)
-        cache.save("declarations", key, encode(found), f"a C header of {len(source)} characters", private=True)
+        cache.save("headers", key, encode(found), f"a C header of {len(source)} characters", private=True)
     return found
 
 
