@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from anneal.cache import store
 from anneal.codegen import Opt, decode_kernel, encode_kernel, generate
 from anneal.schedule import CostModel, clear_cache, graph, plan, plan_for
 from anneal.tensor import Tensor, jit, realize
-from anneal.uop import Op, UOp, const, decode_graph, dtypes, encode_graph
+from anneal.uop import Op, Recent, UOp, const, decode_graph, dtypes, encode_graph
 from tests.codegen.test_golden import KERNELS, TARGET, TARGETS
 from tests.fuzz.generate import program
 from tests.fuzz.programs import build
@@ -40,7 +39,7 @@ def forget(device: str) -> None:
     clear_cache()
     if device == "webgpu":
         d: Any = get_device(device)
-        d._programs = OrderedDict()
+        d._programs = Recent(1024)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +18,7 @@ from anneal.codegen import Opt, Target, axes_of, choose
 from anneal.codegen.dialects import DIALECTS
 from anneal.codegen.pipeline import lower
 from anneal.errors import CompilerError
-from anneal.uop import UOp
+from anneal.uop import Recent, UOp
 
 __all__ = ["chooser", "forced"]
 
@@ -61,7 +60,7 @@ def forced(kind: str) -> Iterator[set[str]]:
 
     device: Any = get_device("webgpu")
     with (
-        mock.patch.object(device, "_programs", OrderedDict()),
+        mock.patch.object(device, "_programs", Recent(1024)),
         mock.patch.dict(DIALECTS, wgsl=replace(DIALECTS["wgsl"], choose=note)),
     ):
         yield used

@@ -7,7 +7,6 @@ programs. A last case asserts that without a planted bug the same programs show 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -17,7 +16,7 @@ from unittest import mock
 import pytest
 
 from anneal.schedule import clear_cache
-from anneal.uop import Arena, Op, UOp, alu, const, dtypes
+from anneal.uop import Arena, Op, Recent, UOp, alu, const, dtypes
 from tests.fuzz.programs import run
 
 BUDGET, BATCH = 300, 10
@@ -197,7 +196,7 @@ def shader(change: Callable[[str], str]) -> Iterator[None]:
         return replace(kernel, source=change(kernel.source))
 
     device = get_device("webgpu")
-    with mock.patch.object(module, "generate", wrong), mock.patch.object(device, "_programs", OrderedDict()):
+    with mock.patch.object(module, "generate", wrong), mock.patch.object(device, "_programs", Recent(1024)):
         yield
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 from unittest import mock
@@ -21,6 +20,7 @@ from anneal.codegen.heuristics import order, reduces
 from anneal.codegen.opts import KINDS
 from anneal.schedule import CostModel, graph, plan_for
 from anneal.schedule.passes import split_reduces
+from anneal.uop import Recent
 from tests.conftest import opened
 from tests.fuzz import programs
 from tests.fuzz.force import forced
@@ -141,7 +141,7 @@ def test_programs_agree_on_webgpu_with_the_opts_of_large_kernels(webgpu: str, fi
         settings.override(cache=False),
         mock.patch.object(order, "_ENOUGH_WORDS", 1),
         mock.patch.object(reduces, "ENOUGH_GROUPS", 1),
-        mock.patch.object(device, "_programs", OrderedDict()),
+        mock.patch.object(device, "_programs", Recent(1024)),
     ):
         failures = run(range(first, first + 50), [webgpu], BATCH)
     assert not failures, failures[0]
@@ -152,8 +152,8 @@ def test_programs_agree_on_webgpu_with_checked_shaders(webgpu: str, first: int) 
     device: Any = get_device(webgpu)
     with (
         mock.patch.object(device, "trusted", not device.trusted),
-        mock.patch.object(device, "_programs", OrderedDict()),
-        mock.patch.object(device, "_pipelines", OrderedDict()),
+        mock.patch.object(device, "_programs", Recent(1024)),
+        mock.patch.object(device, "_pipelines", Recent(1024)),
     ):
         failures = run(range(first, first + 50), [webgpu], BATCH)
     assert not failures, failures[0]

@@ -12,7 +12,7 @@ from anneal.backend.device import Call, Program
 from anneal.backend.webgpu.adapters import choose_adapter, enumerate_adapters
 from anneal.backend.webgpu.batch import WebGpuBatch
 from anneal.backend.webgpu.beam import best_opts
-from anneal.backend.webgpu.opened import PROGRAMS_KEPT, OpenAdapter
+from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import DeviceBuffer, WebGpuProgram
 from anneal.codegen import GeneratedKernel, decode_kernel, encode_kernel, generate
 from anneal.errors import CompilerError, DeviceError
@@ -27,7 +27,7 @@ class WebGpuDevice(OpenAdapter):
 
     def compile(self, sink: UOp) -> WebGpuProgram:
         """WGSL for a kernel graph; equal graphs give the same program. The pipeline is made by `prepare`."""
-        found = self._programs.get(self._key(sink.key))
+        found = self._programs[self._key(sink.key)]
         return found or self._add(sink.key, name_of(sink), self._generate(sink))
 
     def load(self, name: str, kernel: GeneratedKernel) -> WebGpuProgram:
@@ -47,7 +47,7 @@ class WebGpuDevice(OpenAdapter):
         is one entry, so that a second process generates nothing.
         """
         distinct = {k.key: k for k in kernels}
-        programs = {key: p for key in distinct if (p := self._programs.get(self._key(key))) is not None}
+        programs = {key: p for key in distinct if (p := self._programs[self._key(key)]) is not None}
         if len(programs) < len(distinct):
             begun = time.perf_counter()
             # the kernels' graphs in order, and everything of the device that code may depend on
@@ -76,8 +76,6 @@ class WebGpuDevice(OpenAdapter):
             )
         self._start(program)
         self._programs[self._key(key)] = program
-        if len(self._programs) > PROGRAMS_KEPT:
-            self._programs.popitem(last=False)
         return program
 
     def prepare(self, calls: Sequence[Call[DeviceBuffer]], values: Mapping[str, int] | None = None) -> WebGpuBatch:

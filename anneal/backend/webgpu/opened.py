@@ -24,7 +24,7 @@ from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.queue import Bytes, DeviceBuffer, DirectQueue, Dispatch, WebGpuProgram, translated
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes, wgsl_functions
 from anneal.errors import DeviceError
-from anneal.uop import DType, Ints, dtypes
+from anneal.uop import DType, Ints, Recent, dtypes
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _FEATURES = ("shader-f16", "shader-int64", "shader-f64", "timestamp-query", "subgroup", "subgroup-matrix")
@@ -32,7 +32,7 @@ _POOL_BYTES = 1 << 30
 # Memory that was dropped goes back to the driver when the GPU is done with it; so much of it may wait for that.
 _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
-_GROUPS_KEPT = PROGRAMS_KEPT = 2048
+_GROUPS_KEPT, _PROGRAMS_KEPT = 2048, 1024
 Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
@@ -90,8 +90,8 @@ class OpenAdapter(Device[DeviceBuffer]):
         self._buffers: set[DeviceBuffer] = set()
         # bytes of the buffers that were dropped since the host last waited: the GPU may still use them
         self._let_go = 0
-        self._programs: OrderedDict[bytes, WebGpuProgram] = OrderedDict()
-        self._pipelines: OrderedDict[str, Future[tuple[Any, Any]]] = OrderedDict()
+        self._programs: Recent[bytes, WebGpuProgram] = Recent(_PROGRAMS_KEPT)
+        self._pipelines: Recent[str, Future[tuple[Any, Any]]] = Recent(_PROGRAMS_KEPT)
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
         self._groups: OrderedDict[Any, tuple[Any, list[DeviceBuffer]]] = OrderedDict()
@@ -256,12 +256,10 @@ class OpenAdapter(Device[DeviceBuffer]):
     def _start(self, program: WebGpuProgram) -> None:
         """Have the driver make the pipeline, beside others and while further code is generated: it needs no Python."""
         if program.built is None:
-            found = self._pipelines.get(program.source)
+            found = self._pipelines[program.source]
             if found is None:
                 found = self.threads.submit(self.build, program.name, program.source, program.kernel)
                 self._pipelines[program.source] = found
-                if len(self._pipelines) > PROGRAMS_KEPT:
-                    self._pipelines.popitem(last=False)
             program.built = found
 
     @cached_property
@@ -283,7 +281,7 @@ class OpenAdapter(Device[DeviceBuffer]):
             with progress.work(building), translated(lambda: f"while {building}\n{program.source}"):
                 program.pipeline, program.layout = program.built.result()
         except BaseException:
-            self._pipelines.pop(program.source, None)
+            self._pipelines[program.source] = None
             program.built = None
             raise
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +21,7 @@ from anneal.errors import CompilerError
 from anneal.ops import as_dtype
 from anneal.schedule.masks import DEAD
 from anneal.tensor import Tensor
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Op, Recent, UOp, dtypes
 from tests.backend.webgpu.run import run
 from tests.codegen import kernels as K
 
@@ -37,7 +36,7 @@ def short(monkeypatch: pytest.MonkeyPatch, device: WebGpuDevice) -> None:
     """Searches of a fraction of a second, and programs that no other test made."""
     monkeypatch.setattr(beam, "SECONDS", 0.1)
     monkeypatch.setattr(beam, "_BATCH", 2e-4)
-    monkeypatch.setattr(device, "_programs", OrderedDict())
+    monkeypatch.setattr(device, "_programs", Recent(1024))
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -167,7 +166,7 @@ def fresh_programs() -> Iterator[None]:
 
     device: Any = get_device("webgpu")
     with (
-        mock.patch.object(device, "_programs", OrderedDict()),
+        mock.patch.object(device, "_programs", Recent(1024)),
         mock.patch.object(kernels, "_known_body", kernels._body),
     ):
         yield
