@@ -436,6 +436,9 @@ def _body_for(schema: Any, version: int, proto: Any, node: FileNode, types: list
         data = schema.get_context_dependent_function_with_opset_version(
             version, known.SerializeToString(), [t.SerializeToString() for t in types]
         )
+        body = FunctionProto.FromString(data)
+        if not body.node:
+            raise ValueError(f"it makes none of {node.attributes}")
     except Exception as e:
         raise node.fault(f"the standard has no body of it for these inputs: {e}") from None
-    return FunctionProto.FromString(data)
+    return body
