@@ -377,10 +377,15 @@ _WORDS = {
     "update_rule": "linear gated delta gated_delta",
 }
 _ALLOWED = {place: words.split() for places, words in _WORDS.items() for place in places.split()}
-_COUNTS = "blocksize dilations group hidden_size kernel_shape n_targets ngram_size num_groups num_outputs offset_group "
-_COUNTS += "output_height output_width strides LRN.size LpPool.p"
-_FROM_0 = "block_size kv_num_heads max_skip_count ngram_counts ngram_indexes num_heads q_num_heads sampling_ratio "
-_LEAST = dict.fromkeys(_COUNTS.split(), 1) | dict.fromkeys([*_FROM_0.split(), "rotary_embedding_dim"], 0)
+_COUNTS = (
+    "blocksize dilations group hidden_size kernel_shape n_targets ngram_size num_groups num_outputs offset_group "
+    "output_height output_width strides LRN.size LpPool.p"
+)
+_FROM_0 = (
+    "block_size kv_num_heads max_skip_count ngram_counts ngram_indexes num_heads q_num_heads rotary_embedding_dim "
+    "sampling_ratio"
+)
+_LEAST = dict.fromkeys(_COUNTS.split(), 1) | dict.fromkeys(_FROM_0.split(), 0)
 
 
 def allowed_values(op: str, name: str) -> list[str]:
@@ -436,6 +441,9 @@ def _body_for(schema: Any, version: int, proto: Any, node: FileNode, types: list
         data = schema.get_context_dependent_function_with_opset_version(
             version, known.SerializeToString(), [t.SerializeToString() for t in types]
         )
+        body = FunctionProto.FromString(data)
+        if not body.node:
+            raise ValueError(f"it makes none of {node.attributes}")
     except Exception as e:
         raise node.fault(f"the standard has no body of it for these inputs: {e}") from None
-    return FunctionProto.FromString(data)
+    return body

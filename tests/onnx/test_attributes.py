@@ -87,3 +87,12 @@ def failures(block: int) -> Iterator[str]:
 @pytest.mark.parametrize("block", range(BLOCKS))
 def test_a_value_that_no_operator_has_is_an_error_that_says_so(block: int) -> None:
     assert [*failures(block)] == []
+
+
+def test_heads_that_the_standard_has_no_body_for_are_told() -> None:
+    case = next(c for at, c, _ in changed() if at.startswith("LinearAttention.q_num_heads"))
+    model = ModelProto.FromString(case.model)
+    next(a for a in model.graph.node[0].attribute if a.name == "q_num_heads").i = 7
+    loaded = anneal.onnx.load(model.SerializeToString())
+    with pytest.raises(OnnxError, match="LinearAttention .* no body of it for these inputs: .*'q_num_heads': 7"):
+        loaded.run(dict(zip([v.name for v in loaded.inputs], case.data[0][0], strict=False)))
