@@ -86,14 +86,18 @@ def interpolate(
             continue  # as in torch, whatever the scale
         if mode == "area":
             x = x._new(pooled(x.uop, axis, m, Op.ADD))
-        elif antialias and not image:
-            weights = x._made(_weights(n, m, step, mode, align_corners, True).astype(np.float32), device=x.device)
-            x = (x.movedim(axis, -1) @ weights.cast(x.dtype).T).movedim(-1, axis)
-        elif image:
-            x = _of_bytes(x, axis, _weights(n, m, step, mode, align_corners, antialias))
+        elif image or antialias:
+            weights = _weights(n, m, step, mode, align_corners, antialias)
+            x = _of_bytes(x, axis, weights) if image else _weighted(x, axis, weights)
         else:
             x = _resized(x, axis, m, step, mode, bool(align_corners))
     return x.clone()
+
+
+def _weighted(x: Tensor, axis: int, weights: Array) -> Tensor:
+    """The elements of an axis, each a sum of the old ones by a row of weights."""
+    table = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
+    return (x.movedim(axis, -1) @ table.T).movedim(-1, axis)
 
 
 def _new_size(n: int, v: float, scaled: bool, recompute: bool | None) -> tuple[int, Fraction]:

@@ -136,8 +136,6 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
-        if state["depth"] or state["recordings"]:  # no log has the call
-            used_unseen([t for t in flat((args, options)) if isinstance(t, Handle)])
         return _as_it_stands(function, run, args, options)
     f, kind, named = users_frame(2)
     code = id(f.f_code)
@@ -201,6 +199,8 @@ def home() -> Any:
 
 def _as_it_stands(function: Any, run: Run, args: Args, options: Options) -> Any:
     """The call, where nothing is late. The ops of a call of many see to their views themselves."""
+    if here.depth or here.recordings:  # no log has the call
+        used_unseen([t for t in flat((args, options)) if isinstance(t, Handle)])
     return run(*args, **options) if hasattr(function, "refuse") else plainly(run, args, options)
 
 
