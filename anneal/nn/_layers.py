@@ -295,8 +295,8 @@ class RMSNorm(Unary, Resettable, of="normalized_shape weight eps"):
 class GroupNorm(Resettable):
     """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
 
-    `affine` gives each channel a weight and a bias, 1 and 0 at first. Raises ShapeError if the groups do not divide the
-    channels, or for an x of other channels.
+    `affine` gives each channel a weight and, but for `bias=False`, a bias, 1 and 0 at first. Raises ShapeError if the
+    groups do not divide the channels, or for an x of other channels.
 
     >>> GroupNorm(2, 4)(Tensor.ones(1, 4, 3, 3)).shape
     (1, 4, 3, 3)
@@ -311,12 +311,14 @@ class GroupNorm(Resettable):
         affine: bool = True,
         device: str | None = None,
         dtype: DTypeLike | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
         self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
         self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
-        self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine else None
+        self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine and bias else None
         self._place(device, dtype)
 
     @checked
@@ -339,11 +341,13 @@ class _ChannelNorm(Resettable):
         track_running_stats: bool = True,
         device: str | None = None,
         dtype: DTypeLike | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
         self.momentum, self.num_features, self.eps = momentum, num_features, eps
         shape = (num_features,)
         self.weight: Tensor | None = init.constant(shape, 1.0) if affine else None
-        self.bias: Tensor | None = init.constant(shape, 0.0) if affine else None
+        self.bias: Tensor | None = init.constant(shape, 0.0) if affine and bias else None
         self.running_mean = Tensor(np.zeros(shape, np.float32)) if track_running_stats else None
         self.running_var = Tensor(np.ones(shape, np.float32)) if track_running_stats else None
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
@@ -381,7 +385,7 @@ class _BatchNorm(_ChannelNorm):
     """Batch normalisation per channel (axis 1), with running statistics for evaluation.
 
     Args:
-        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a bias.
+        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a `bias`.
         momentum: how far they move towards each batch; None for the mean of all batches.
         track_running_stats: whether there are any; without them evaluation takes the batch's.
     """
@@ -414,7 +418,7 @@ class BatchNorm2d(_BatchNorm):
     """Batch normalisation over (batch, channels, h, w), with running statistics for evaluation.
 
     Args:
-        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a bias.
+        num_features: the channels. eps: added to the variance. affine: whether there are a weight and a `bias`.
         momentum: how far running statistics move towards each batch; None for the mean of all batches.
         track_running_stats: whether there are any; without them evaluation takes the batch's.
 
@@ -480,9 +484,9 @@ class SyncBatchNorm(_BatchNorm):
         count = x.numel() // x.shape[1] * group.size
         self._follow(mean, var * (count / max(1, count - 1)), self._seen())
         out = apart * (var.reshape(shape) + self.eps).rsqrt()
-        if self.weight is None or self.bias is None:
-            return out
-        return out * self.weight.reshape(shape) + self.bias.reshape(shape)
+        if self.weight is not None:
+            out = out * self.weight.reshape(shape)
+        return out if self.bias is None else out + self.bias.reshape(shape)
 
 
 class _InstanceNorm(_ChannelNorm):
@@ -499,8 +503,10 @@ class _InstanceNorm(_ChannelNorm):
         track_running_stats: bool = False,
         device: str | None = None,
         dtype: DTypeLike | None = None,
+        *,
+        bias: bool = True,
     ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     @checked
     def forward(self, x: Tensor) -> Tensor:

@@ -92,3 +92,17 @@ def test_a_shared_buffer_comes_once() -> None:
     assert len(list(model.named_buffers(remove_duplicate=False))) == 6
     assert (len(list(model.modules())), len(list(model.modules(remove_duplicate=False)))) == (3, 4)
     assert model.get_buffer("2.running_mean") is norm.running_mean
+
+
+@pytest.mark.parametrize(
+    "make", ["BatchNorm1d(4", "SyncBatchNorm(4", "GroupNorm(2, 4", "InstanceNorm1d(4, affine=True"]
+)
+def test_norms_without_a_bias_have_their_weight(make: str) -> None:
+    layer, whole = (eval(f"nn.{make}{more})") for more in (", bias=False", ""))
+    assert "bias" not in layer.state_dict()
+    assert ("bias=False" in repr(layer)) is ("bias=False" not in repr(whole)) is True
+    for norm in (layer, whole):
+        norm.weight.data = an.tensor([1.0, 2.0, 3.0, 4.0])
+    x = an.arange(24).reshape(2, 4, 3).float().sin()
+    assert layer(x).tolist() == whole(x).tolist()
+    assert nn.BatchNorm1d(2, affine=False).bias is None
