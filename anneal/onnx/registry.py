@@ -70,14 +70,8 @@ class Operator:
 
 
 _TABLE: dict[tuple[str, str], list[Operator]] = {}
-_DOMAINS = {"ai.onnx": ""}
 _ARRAYS, _RAW = ("Array", "MaybeArray"), ("Any", "Value", "MaybeValue")  # the types of inputs that say how they come
 _NEEDED = ("Array", "Tensor", "Value", inspect.Parameter.empty)  # and that they must be there; a lambda's have none
-
-
-def _is_needed(p: inspect.Parameter) -> bool:
-    """True if a parameter is an input that must be there."""
-    return p.kind < p.VAR_POSITIONAL and p.default is p.empty and p.annotation in _NEEDED
 
 
 def _put(one: Operator) -> None:
@@ -132,7 +126,11 @@ def op(
             frozenset(name for name, kind in inputs.items() if kind in _ARRAYS or name == how.get("asks")),
             tuple(inputs),
             frozenset(name for name, kind in inputs.items() if kind in ("MaybeTensor", "Tensor")),
-            frozenset(p.name for p in parameters if _is_needed(p)),
+            frozenset(
+                p.name
+                for p in parameters
+                if p.kind < p.VAR_POSITIONAL and p.default is p.empty and p.annotation in _NEEDED
+            ),
             any(p.kind is p.VAR_POSITIONAL for p in parameters),
             attributes,
             next(filter(None, records), None),
@@ -191,7 +189,7 @@ def _load() -> None:
 def find(name: str, domain: str, version: int) -> Operator | None:
     """The newest implementation not above `version`, or None."""
     _load()
-    known = _TABLE.get((_DOMAINS.get(domain, domain), name), [])
+    known = _TABLE.get((domain, name), [])
     at = bisect_right(known, version, key=lambda k: k.since)
     return known[at - 1] if at else None
 

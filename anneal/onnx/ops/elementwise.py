@@ -108,7 +108,7 @@ for _name, (_on_device, _of_arrays) in _functions(
     "Abs=abs BitwiseNot=bitwise_not Ceil=ceil Exp=exp Floor=floor IsNaN=isnan Log=log Neg=neg/negative "
     "Not=logical_not Reciprocal=reciprocal Round=round Sign=sign Sqrt=sqrt"
 ).items():
-    op(_name, host=lambda x, f=_of_arrays: f(x))(_on_device)
+    op(_name, host=_of_arrays)(_on_device)
 
 # with attributes
 rows(
