@@ -303,7 +303,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
     True
     """
     bound = gain * math.sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
-    return _given(tensor, host_uniform(tensor.shape, bound, generator=generator))
+    return uniform_(tensor, -bound, bound, generator)
 
 
 @checked
@@ -313,10 +313,7 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> 
     >>> xavier_normal_(Tensor.zeros(3, 5)).shape
     (3, 5)
     """
-    return _given(
-        tensor,
-        host_normal(tensor.shape, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator=generator),
-    )
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator)
 
 
 def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -336,7 +333,7 @@ def kaiming_uniform_(
     True
     """
     bound = math.sqrt(3) * _kaiming("kaiming_uniform_", tensor, a, mode, nonlinearity)
-    return _given(tensor, host_uniform(tensor.shape, bound, generator=generator))
+    return uniform_(tensor, -bound, bound, generator)
 
 
 @checked
@@ -348,10 +345,7 @@ def kaiming_normal_(
     >>> kaiming_normal_(Tensor.zeros(4, 6)).shape
     (4, 6)
     """
-    return _given(
-        tensor,
-        host_normal(tensor.shape, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity), generator=generator),
-    )
+    return normal_(tensor, 0.0, _kaiming("kaiming_normal_", tensor, a, mode, nonlinearity), generator)
 
 
 @checked
