@@ -86,11 +86,9 @@ def interpolate(
             continue  # as in torch, whatever the scale
         if mode == "area":
             x = x._new(pooled(x.uop, axis, m, Op.ADD))
-        elif antialias and not image:
-            weights = x._made(_weights(n, m, step, mode, align_corners, True).astype(np.float32), device=x.device)
-            x = (x.movedim(axis, -1) @ weights.cast(x.dtype).T).movedim(-1, axis)
-        elif image:
-            x = _of_bytes(x, axis, _weights(n, m, step, mode, align_corners, antialias))
+        elif antialias or image:
+            weights = _weights(n, m, step, mode, align_corners, antialias)
+            x = (_of_bytes if image else _of_floats)(x, axis, weights)
         else:
             x = _resized(x, axis, m, step, mode, bool(align_corners))
     return x.clone()
@@ -153,6 +151,12 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
     for k, weight in enumerate((1 - part, part)) if mode == "bilinear" else enumerate(cubic(part), -1):
         np.add.at(weights, (at, np.clip(first.astype(int) + k, 0, n - 1)), weight)
     return weights
+
+
+def _of_floats(x: Tensor, axis: int, weights: Array) -> Tensor:
+    """The tensor with one axis resized, each element a sum of those of `x` by weights."""
+    shares = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
+    return (x.movedim(axis, -1) @ shares.T).movedim(-1, axis)
 
 
 def _of_bytes(x: Tensor, axis: int, weights: Array) -> Tensor:
