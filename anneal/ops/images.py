@@ -86,18 +86,12 @@ def interpolate(
             continue  # as in torch, whatever the scale
         if mode == "area":
             x = x._new(pooled(x.uop, axis, m, Op.ADD))
-        elif image or antialias:
+        elif antialias or image:
             weights = _weights(n, m, step, mode, align_corners, antialias)
-            x = _of_bytes(x, axis, weights) if image else _weighted(x, axis, weights)
+            x = (_of_bytes if image else _of_floats)(x, axis, weights)
         else:
             x = _resized(x, axis, m, step, mode, bool(align_corners))
     return x.clone()
-
-
-def _weighted(x: Tensor, axis: int, weights: Array) -> Tensor:
-    """The elements of an axis, each a sum of the old ones by a row of weights."""
-    table = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
-    return (x.movedim(axis, -1) @ table.T).movedim(-1, axis)
 
 
 def _new_size(n: int, v: float, scaled: bool, recompute: bool | None) -> tuple[int, Fraction]:
@@ -157,6 +151,12 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
     for k, weight in enumerate((1 - part, part)) if mode == "bilinear" else enumerate(cubic(part), -1):
         np.add.at(weights, (at, np.clip(first.astype(int) + k, 0, n - 1)), weight)
     return weights
+
+
+def _of_floats(x: Tensor, axis: int, weights: Array) -> Tensor:
+    """The tensor with one axis resized, each element a sum of those of `x` by weights."""
+    shares = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
+    return (x.movedim(axis, -1) @ shares.T).movedim(-1, axis)
 
 
 def _of_bytes(x: Tensor, axis: int, weights: Array) -> Tensor:

@@ -51,17 +51,17 @@ def getitem(x: Tensor, index: Any, known: Known = ()) -> Tensor:
 def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
     need_changeable(x, "index")
     given = x._lift(value, "index")
-    nodes.check_fits(x.uop.dtype, value, "index")
-    old = x.detach() if x.is_leaf else x
+    dtype, shape = x.uop.dtype, x.uop.shape
+    nodes.check_fits(dtype, value, "index")
+    old = (x.detach() if x.is_leaf else x).uop
     mask = _whole_mask(x, index, given)
     if mask is not None:
-        filled = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)
-        return _put(x, nodes.elementwise(Op.WHERE, (mask, filled, old.uop), x.uop.shape), given)
+        filled = broadcast(given.uop.cast(dtype), shape)
+        return _put(x, nodes.elementwise(Op.WHERE, (mask, filled, old), shape), given)
     basic, picks = parsed(x, index, known)
-    part = basic.read(old.uop)
+    part = basic.read(old)
     if not picks and given.uop is basic.read(x.uop):
         return x  # `x[i] += y`: the part was changed in place, and x with it
-    dtype = x.uop.dtype
     if picks:
         rows, position, back, chosen = lay_out(part, picks)
     new = _fitted(given, dtype, chosen if picks else part.shape)
@@ -71,15 +71,15 @@ def setitem(x: Tensor, index: Any, value: Any, known: Known = ()) -> Tensor:
         apart = len(picks) == len(known) and all(of_mask for _, of_mask in known)
         new = nodes.put_rows(rows, reshape(position, (n,)), new, given.requires_grad, apart)
         new = nodes.lay_back(new, part.shape, picks)
-    in_memory = is_realized(old.uop) or old.uop.op is Op.UPDATE or nodes.put_in_place(old.uop)
-    if part is not old.uop and not picks and basic.is_box and in_memory and 0 not in part.shape:
+    in_memory = is_realized(old) or old.op is Op.UPDATE or nodes.put_in_place(old)
+    if part is not old and not picks and basic.is_box and in_memory and 0 not in part.shape:
         # memory: what is assigned goes into its place, and where nobody needs the old values nothing else moves
         box = reshape(new, tuple([e - b for b, e in basic.bounds]))
-        new = UOp(Op.UPDATE, dtype, (old.uop, box), tuple([b for b, _ in basic.bounds]))
-    elif part is not old.uop:
-        inside = basic.write(broadcast(const(BOOL, True), part.shape), x.shape)
-        placed = basic.write(new, x.shape)
-        new = placed if inside.op is Op.EXPAND else inside.where(placed, old.uop)
+        new = UOp(Op.UPDATE, dtype, (old, box), tuple([b for b, _ in basic.bounds]))
+    elif part is not old:
+        inside = basic.write(broadcast(const(BOOL, True), part.shape), shape)
+        placed = basic.write(new, shape)
+        new = placed if inside.op is Op.EXPAND else inside.where(placed, old)
     return _put(x, new, given)
 
 
