@@ -70,7 +70,6 @@ if TYPE_CHECKING:
         has_variables,
         looped,
         parameters_like,
-        repeated_while,
         sized,
     )
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values
