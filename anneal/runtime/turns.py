@@ -441,14 +441,14 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
     Args:
         step: the call.
     """
-    function = step.function
+    function: Any = step.function
     if not isinstance(function, DeviceCall):
         return _BoundHostCall(step, device)
     key = function.free, device
     found = _plans[key]
     if found is None:
-        found = _BoundLoop(function, device) if isinstance(function, Loop) else _BoundChoice(function, device)
-        _plans[key] = found
+        kind = _BoundLoop if isinstance(function, Loop) else _BoundChoice
+        found = _plans[key] = kind(function, device)
     return found
 
 
@@ -473,6 +473,6 @@ def called(step: HostCall) -> Sizes:
         with device.lock:
             planned.kept_onto(step.inputs, step.outputs, step.values).run()
         return {}
-    kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
-    return call_host(step.function, kinds, device, inputs, outputs, step.values)
+    found: dict[str, int] = {}
+    bound(step, device, {}, found.update).run()
+    return found

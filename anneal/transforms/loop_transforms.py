@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 from anneal.errors import GradientError
 from anneal.ops import nodes
@@ -19,6 +19,7 @@ from anneal.transforms.walks import added, paths, pull_back, push_forward, stand
 from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Size
 
+T = TypeVar("T")
 Pairs = list[tuple[UOp, UOp]]  # what stands for a value in a body, and the node that is passed for it
 States = Sequence[tuple[UOp, UOp, UOp]]  # what stands for what is carried, its first value, and its next one
 
@@ -281,7 +282,7 @@ def _pull_while(loop: While, src: Nodes, given: Some, wants: Flags) -> Some:
     )
 
 
-def _halves(several: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+def _halves(several: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     """What belongs to the first of two ways, and to the second."""
     n = len(several) // 2
     return several[:n], several[n:]
