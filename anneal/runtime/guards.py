@@ -310,12 +310,9 @@ def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
     """The value behind a name of Python's standard library that differs each time: a clock, the environment."""
     for name in names:
-        if owner is os and _is_environment(getattr(os, name, None)):
-            return os.environ
-        if owner not in (os, time, dt) and not (isinstance(owner, type) and issubclass(owner, dt.date)):
-            return None
-        owner = getattr(owner, name, None)
-    return owner if _clock(owner) is not None else None
+        if owner in (os, time, dt) or (isinstance(owner, type) and issubclass(owner, dt.date)):
+            owner = getattr(owner, name, None)
+    return owner if _is_environment(owner) or _clock(owner) else None
 
 
 def _is_environment(value: Any) -> bool:

@@ -256,7 +256,6 @@ def recording(kept: bool) -> Iterator[Recording]:
     everybodys = here.context.tensors.recordings
     everybodys.append(r)
     here.observers.append(r.steps.append)
-    here.realized.append(r.realized)
     here.assigned.append(r.assigned)
     outer, here.made = here.made, r.made
     try:
@@ -264,7 +263,6 @@ def recording(kept: bool) -> Iterator[Recording]:
     finally:
         here.made = outer
         here.assigned.pop()
-        here.realized.pop()
         here.observers.pop()
         here.recordings.pop()
         everybodys.remove(r)
