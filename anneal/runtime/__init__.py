@@ -66,7 +66,6 @@ if TYPE_CHECKING:
         Loop,
         While,
         chosen,
-        extended,
         has_variables,
         looped,
         parameters_like,

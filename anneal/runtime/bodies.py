@@ -395,14 +395,3 @@ def chosen(name: str, predicate: UOp, given: Pairs, ways: Sequence[Nodes], depen
     taken, _, body, _ = _closed((), given, (), (), [*ways[0], *ways[1]], depends)
     call = Choice("choice", tuple(_kinds(ways[0])), _nowhere, name, body=body)
     return call.nodes((predicate, *[u for _, u in taken]))
-
-
-def extended(loop: Loop, rows: Nodes) -> Loop:
-    """A loop with more rows: graphs over its body's parameters.
-
-    Args:
-        loop: the loop.
-        rows: the graphs.
-    """
-    body = GraphFunction("body", (), loop.body.parameters, (*loop.body.results, *rows))
-    return loop.over(body, loop.extra + len(rows))

@@ -13,10 +13,10 @@ from typing import TypeVar
 from anneal.errors import GradientError
 from anneal.ops import nodes
 from anneal.rewrite import over, rebuild
-from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped
+from anneal.runtime import Choice, Loop, Rules, chosen, looped
 from anneal.transforms.batching import Flagged, Flags, full, rewritten, swapped
 from anneal.transforms.walks import added, paths, pull_back, push_forward, stand_in, whole
-from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Size
 
 T = TypeVar("T")
@@ -141,12 +141,20 @@ def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
     """The loop with what the reverse needs among its rows, and the numbers of those results."""
     kept = pulled.kept(loop.body.parameters[0])
     missing = [u for u in kept if u not in pulled.stacked]
-    longer = extended(loop, missing) if missing else loop
+    longer = loop
+    if missing:
+        body = GraphFunction("body", (), loop.body.parameters, (*loop.body.results, *missing))
+        longer = loop.over(body, loop.extra + len(missing))
     place = {r: k for k, r in enumerate(longer.body.results) if k >= loop.carried}
     return longer, {u: place[u] for u in kept}
 
 
 def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
+    if loop.tests:
+        raise GradientError(
+            f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
+            "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
+        )
     n = loop.carried
     pulled = _Pulled(loop, [g is not None for g in given], wants)
     longer, place = _with_rows(loop, pulled)
@@ -273,13 +281,6 @@ def _over_all_turns(u: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
         return nodes.reshape(each[0].then(Op.REDUCE_AXIS, (Op.ADD, (0,))), u.shape)
     joined = [nodes.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:])) for x in each]
     return UOp(Op.SCATTER_ADD, u.dtype, tuple(joined), u.arg)
-
-
-def _pull_while(loop: While, src: Nodes, given: Some, wants: Flags) -> Some:
-    raise GradientError(
-        f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
-        "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
-    )
 
 
 def _halves(several: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
@@ -418,5 +419,4 @@ def _batch_choice(call: Choice, src: Nodes, batched: Flags, n: Size, different: 
 
 
 Loop.rules = Rules(_pull_loop, _push_turns, _batch_turns)
-While.rules = Rules(_pull_while, _push_turns, _batch_turns)
 Choice.rules = Rules(_pull_choice, _push_choice, _batch_choice)

@@ -386,7 +386,10 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
         rows: dict[int, list[Any]] = {}
         for k in list(range(several))[:: -1 if reverse else 1]:
             state, rows[k] = turn(number + k, state, [p[k].clone() for p in parts])
-            state = rebuild(tree, iter(_carried_on(first, state)))
+            # what the next turn may change in place, and rows that show the same are not
+            ends = _carry(first, state)
+            _check_carry(first, ends)
+            state = rebuild(tree, iter([t.clone() for t in ends]))
         return state, [stack(list(each)) for each in zip(*[rows[k] for k in range(several)])]
 
     pieces = []
@@ -401,14 +404,6 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
         state, rows = turns(made.tensor(left, device=basis.device), rest, *given)
         carry, pieces = flatten(state), [rows, *pieces] if reverse else [*pieces, rows]
     return list(carry), [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
-
-
-def _carried_on(first: _First, state: Any) -> list[Any]:
-    """The leaves of a carry, which are of the shapes and dtypes of the first: what the next turn may change in place,
-    and rows that show the same are not."""
-    out = _carry(first, state)
-    _check_carry(first, out)
-    return [t.clone() for t in out]
 
 
 def _carry(first: _First, state: Any) -> list[Any]:
