@@ -345,19 +345,15 @@ class Round:
             s = self.storages[i]
             if more[i + 2 * n] or s.host is not None or s.buffer is None:
                 return False
-        for i in used:
-            self._leave(i)
+        for i in used:  # it is left to those who use it, with a copy of its values; its buffer gets a new node
+            old = self.storages[i]
+            self.storages[i] = left(get_device(old.device), old)  # which no local name may refer to
+            old.reused = False
+            with arena().located():
+                self.leaves[i] = buffer_leaf(self.storages[i], self.leaves[i].shape)
         self._users.held.clear()
         self._look()
         return True
-
-    def _leave(self, i: int) -> None:
-        """Leave a result to those who use it, with a copy of its values; its buffer gets a new node."""
-        old = self.storages[i]
-        self.storages[i] = fresh = left(get_device(old.device), old)
-        old.reused = False
-        with arena().located():
-            self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
 
 
 class Scratch(Holding):
