@@ -441,13 +441,13 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
     Args:
         step: the call.
     """
-    function: Any = step.function
+    function = step.function
     if not isinstance(function, DeviceCall):
         return _BoundHostCall(step, device)
     key = function.free, device
     found = _plans[key]
     if found is None:
-        kind = _BoundLoop if isinstance(function, Loop) else _BoundChoice
+        kind: Any = _BoundLoop if isinstance(function, Loop) else _BoundChoice
         found = _plans[key] = kind(function, device)
     return found
 

@@ -37,3 +37,12 @@ if TYPE_CHECKING:
     from anneal.transforms.captured import captured_backward
 else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
+
+__all__ = [
+    "BATCHING", "Function", "FunctionCtx", "RemovableHandle", "Trace", "attached", "backward", "captured_backward",
+    "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop", "grad", "gradient",
+    "hessian", "hooked", "jacfwd", "jacrev", "jvp", "leaf_nodes", "once_differentiable", "paths_of",
+    "register_hook", "register_post_accumulate_grad_hook", "releasing", "retain_grad", "retains_grad",
+    "scan", "stand_in", "take_results", "tree_leaves", "tree_map", "value_and_grad", "vjp", "vmap",
+    "wants_gradient", "while_loop", "zero_gradient",
+]  # fmt: skip

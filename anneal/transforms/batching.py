@@ -204,8 +204,8 @@ def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
 
     def mapped(rule: DerivativeRule, xs: Nodes, ys: Nodes, saved: Nodes, wide: Some) -> list[tuple[UOp, bool] | None]:
         """The results, for all examples, of a rule for one, each with whether it has an axis of examples."""
-        of_all = xs, ys, saved, wide
-        stands: Any = [
+        of_all: Any = xs, ys, saved, wide
+        stands = [
             [stand_in(u.dtype, u.shape[1:]) if u is not None and has else u for u, has in zip(several, flagged)]
             for several, flagged in zip(of_all, (flags, every, flags[len(xs) :], every))
         ]
