@@ -282,23 +282,25 @@ def _found(nodes: Collection[UOp], known: Known) -> frozenset[UOp]:
     return frozenset([known[u] for u in nodes if u in known])
 
 
-def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[Nodes, set[UOp], Known]:
-    """The nodes that `results` read besides `given`, which of `given` they read, and nodes that stay as they are.
+def _closed(
+    lead: Nodes, constants: Pairs, carried: Nodes, slices: Pairs, results: Nodes, depends: Depends
+) -> tuple[Pairs, Pairs, GraphFunction, Known]:
+    """A body with these `results`, which takes what leads, constants, what is carried, and slices: its constants, those
+    that it reads and what it reads besides; its slices; the body; and what nodes have become there.
 
-    `depends` tells whether a node depends on one of `given`; it is found by a walk if it is None. What depends on none
-    of them is computed before, once, but for constants and movement.
+    `depends` tells whether a node depends on what the body takes; it is found by a walk if it is None. What depends on
+    nothing of that is computed before, once, but for constants and movement.
     """
+    given = {*lead, *carried, *[p for p, _ in (*constants, *slices)]}
     if depends is None:
         below = set(given)
         for u in toposort(results):
             if any(s in below for s in u.src):
                 below.add(u)
         depends = below.__contains__
-    outside = []
-    read = set()
-    stay = {}
-    constants: dict[UOp, bool] = {}
-    seen = set()
+    outside, read, seen = list[UOp](), set[UOp](), set[UOp]()
+    stay: Known = {}
+    known: dict[UOp, bool] = {}
     stack = list(reversed(results))
     while stack:
         u = stack.pop()
@@ -309,13 +311,19 @@ def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[No
             read.add(u)
         elif depends(u):
             stack += reversed(u.src)
-        elif _constant(u, constants) or (u.op is Op.BUFFER and getattr(u.arg, "derivative", None) is not None):
+        elif _constant(u, known) or (u.op is Op.BUFFER and getattr(u.arg, "derivative", None) is not None):
             stay[u] = u  # a number, or what stands for a derivative by a function
         elif u.op in _STAYS:
             stack += reversed(u.src)
         else:
             outside.append(u)
-    return outside, read, stay
+    fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
+    along = [(p, u) for p, u in slices if p in read]
+    if lead and not (fixed or carried or along):
+        zero = const(dtypes.int32, 0)
+        fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
+    taken = [*lead, *[p for p, _ in fixed], *carried, *[p for p, _ in along]]
+    return fixed, along, abstracted("body", taken, results, stay), stay
 
 
 def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
@@ -331,21 +339,6 @@ def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
 
 def _kinds(nodes: Nodes) -> list[tuple[Shape, DType]]:
     return [(u.shape, u.dtype) for u in nodes]
-
-
-def _closed(
-    lead: Nodes, constants: Pairs, carried: Nodes, slices: Pairs, results: Nodes, depends: Depends
-) -> tuple[Pairs, Pairs, GraphFunction, Known]:
-    """A body with these `results`, which takes what leads, constants, what is carried, and slices: its constants, those
-    that it reads and what it reads besides; its slices; the body; and what nodes have become there."""
-    outside, read, stay = closed(results, {*lead, *carried, *[p for p, _ in (*constants, *slices)]}, depends)
-    fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
-    along = [(p, u) for p, u in slices if p in read]
-    if lead and not (fixed or carried or along):
-        zero = const(dtypes.int32, 0)
-        fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
-    given = [*lead, *[p for p, _ in fixed], *carried, *[p for p, _ in along]]
-    return fixed, along, abstracted("body", given, results, stay), stay
 
 
 def looped(

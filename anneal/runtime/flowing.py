@@ -8,14 +8,12 @@ from operator import attrgetter, call
 from typing import Any
 from weakref import ref
 
-from anneal.backend import Storage
 from anneal.errors import JitError, UserError
 from anneal.runtime.bodies import DeviceCall, abstracted, sized
 from anneal.runtime.capture import _GONE, Capture, Source, aliases_of, kernels_in
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import rebuild
-from anneal.runtime.handle import Handle, Handles, Ref
+from anneal.runtime.handle import Handle, Handles, Ref, emptied, filled
 from anneal.runtime.late import composite, home
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.numbering import Late, numbering_of
@@ -101,24 +99,7 @@ def unmarked(record: Recording) -> Any:
         s = storage_of(t.uop)
         if s is not None and s.origin is not None:
             (s.origin,) = over_memory([s.origin], known, bound)
-    return rebuild(record.result, iter(record.results), partial(bound_sizes, values=bound))
-
-
-def numbered(tensors: Handles, number: dict[Storage, int]) -> list[int] | None:
-    """The numbers of the tensors' memory; None if one of them is not in memory.
-
-    Args:
-        tensors: the tensors.
-        number: of memory; what is new is added.
-    """
-    places = []
-    for t in tensors:
-        s = None if t.late else storage_of(t.uop)
-        if s is None:
-            number.clear()
-            return None
-        places.append(number.setdefault(s, len(number)))
-    return places
+    return filled(emptied(record.result), iter(record.results), partial(bound_sizes, values=bound))
 
 
 class Flowing(Capture):

@@ -21,8 +21,7 @@ import numpy as np
 from anneal.errors import JitError
 from anneal.frozen import frozen
 from anneal.runtime.execution import realize
-from anneal.runtime.handle import Handle, mapped
-from anneal.runtime.late import tensor_class
+from anneal.runtime.handle import Handle
 from anneal.runtime.nodes import is_realized, owner_of, shown_below
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped as of_sizes, symbolic_arg, unbound, variables_of
@@ -518,11 +517,6 @@ class ArrayGiven(JitError):
     """An array among the arguments, to be made a tensor."""
 
 
-def with_tensors(value: Any) -> Any:
-    """A nest with tensors for its arrays."""
-    return mapped(value, lambda v: tensor_class()(v) if isinstance(v, np.ndarray) else v)
-
-
 def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> Any:
     """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables, where `bound` takes them.
 
@@ -553,8 +547,3 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
             f"a jit function takes tensors, arrays, hashable values and nests of them, not {type(value).__name__}"
         ) from None
     return ("V", type(value), value)
-
-
-def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) -> Any:
-    """The nest with other tensors, and what `sizes` makes of sizes."""
-    return mapped(value, lambda v: next(fresh) if isinstance(v, Handle) else sizes(v) if isinstance(v, UOp) else v)

@@ -12,6 +12,8 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
+import numpy as np
+
 from anneal import settings
 from anneal.backend import Array, Storage
 from anneal.errors import JitError, SettingError
@@ -20,10 +22,11 @@ from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import Capture
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.flowing import Flowing, numbered, trace, unmarked
-from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten, with_tensors
-from anneal.runtime.handle import Handle, Handles, Inside, Ref
-from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
+from anneal.runtime.flowing import Flowing, trace, unmarked
+from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten
+from anneal.runtime.handle import Handle, Handles, Inside, Ref, mapped
+from anneal.runtime.late import tensor_class
+from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of, storage_of
 from anneal.runtime.recording import Draws, GivenCall, Recording, copied, described, difference, recording
 from anneal.runtime.uses import used_unseen
 from anneal.schedule import BUILDING, Plans
@@ -180,19 +183,20 @@ class Jit(Generic[P, R]):
             positional = "tuple", *[flatten(v, tensors, bound) for v in args]
             key: Any = "tuple", positional, flatten(kwargs, tensors, bound) if kwargs else _NO_NAMES
         except ArrayGiven:
-            args, kwargs = with_tensors((args, kwargs))
+            args, kwargs = mapped((args, kwargs), lambda v: tensor_class()(v) if isinstance(v, np.ndarray) else v)
             tensors.clear()
             key = flatten((args, kwargs), tensors, bound)
         kind = (key, here.grad, here.device, here.autocast)
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
-        places = numbered(tensors, number) if self._late else None
-        waits = places is not None  # a late call is computed later, with the tensors that are to be computed by then
-        if places is None:
+        memory = [None if t.late else storage_of(t.uop) for t in tensors] if self._late else [None]
+        waits = None not in memory  # a late call is computed later, with the tensors that are to be computed by then
+        if not waits:
             if tensors:
                 realize(tensors)
-            places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
+            memory = [memory_of(t.uop) for t in tensors]
+        places = [number.setdefault(s, len(number)) for s in memory if s]
         storages = list(number)
         key = (kind, tuple(places))
         with BUILDING:

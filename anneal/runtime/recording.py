@@ -17,8 +17,8 @@ from anneal.backend import AnyDevice, Array, Storage, get_device
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import Failure, brief, rebuild
-from anneal.runtime.handle import Handle, Handles, Inside, Ref
+from anneal.runtime.guards import Failure, brief
+from anneal.runtime.handle import Handle, Handles, Inside, Ref, emptied, filled
 from anneal.runtime.launch import copy_of, left
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
 from anneal.runtime.steps import Step, Storages
@@ -294,10 +294,11 @@ def copied(call: GivenCall) -> GivenCall:
     sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
     given = []
     for n, t in zip(call.places, call.tensors, strict=True):
-        given.append(type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape)), t.device))
-        if t._wants and here.grad:  # a gradient goes on to the caller's
-            given[-1]._wants, given[-1]._leaf, copies[n].origin = True, False, t.uop
-    args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
+        wants = t._wants and here.grad
+        given.append(type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape)), t.device, wants))
+        if wants:  # a gradient goes on to the caller's
+            copies[n].origin = t.uop
+    args, kwargs = filled(emptied((call.args, call.kwargs)), iter(given), sizes)
     return replace(call, args=args, kwargs=kwargs, tensors=given, storages=copies)
 
 

@@ -424,10 +424,7 @@ def attached(
     wants, flags = [x.requires_grad for x in inputs], [x.requires_grad for x in others]
 
     def tensors(u: Nodes, wanted: Sequence[bool], device: str = near) -> list[Tensor]:
-        made = [kind._from_uop(n, device) for n in u]
-        for t, w in zip(made, wanted, strict=True):
-            t._wants, t._leaf = w, not w
-        return made
+        return [kind._from_uop(n, device, w) for n, w in zip(u, wanted, strict=True)]
 
     def call(f: OfTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
         xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), iter(tensors(s, flags))
