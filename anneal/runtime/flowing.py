@@ -38,7 +38,7 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
     before = set(map(id, record.before))
     lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
     passing = {id(t) for t, _ in results} - before
-    state = [t for t in {id(t): t for t in record.pending()}.values() if id(t) not in passing]
+    state = [t for t in record.pending() if id(t) not in passing]
     devices = {t._device for t in (*state, *record.results)}
     if record.steps:
         return "it computes on its way"
@@ -94,7 +94,7 @@ def unmarked(record: Recording) -> Any:
     """
     known: Known = {}
     bound = record.call.bound
-    for t in (*record.results, *record.pending()):
+    for t in record.pending(record.results):
         (t.uop,) = over_memory([t.uop], known, bound)
         s = storage_of(t.uop)
         if s is not None and s.origin is not None:

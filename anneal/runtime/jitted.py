@@ -190,13 +190,18 @@ class Jit(Generic[P, R]):
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
-        memory = [None if t.late else storage_of(t.uop) for t in tensors] if self._late else [None]
-        waits = None not in memory  # a late call is computed later, with the tensors that are to be computed by then
+        places: list[int] = []
+        for t in tensors if self._late else ():
+            if t.late or (s := storage_of(t.uop)) is None:
+                break
+            places.append(number.setdefault(s, len(number)))
+        # a late call is computed later, with the tensors that are to be computed by then
+        waits = self._late and len(places) == len(tensors)
         if not waits:
+            number.clear()
             if tensors:
                 realize(tensors)
-            memory = [memory_of(t.uop) for t in tensors]
-        places = [number.setdefault(s, len(number)) for s in memory if s]
+            places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
         storages = list(number)
         key = (kind, tuple(places))
         with BUILDING:
@@ -271,7 +276,7 @@ class Jit(Generic[P, R]):
             flows = here.grad and record.flows()
             traced = trace(record) if flows else None
             # what the function assigned and left lazy is part of the call
-            realize(list({id(t): t for t in (*results, *record.pending())}.values()))
+            realize(record.pending(results))
             why = record.refused(flows)
             record.nodes = []  # they hold the state as it was before
             if record.draws:
@@ -386,7 +391,7 @@ class Jit(Generic[P, R]):
         """Run the function uncaptured, as at the first call: the graph of a replay is unknown."""
         with recording(kept=False) as record:
             result = self._run(*args, **kwargs)
-            realize(list({id(t): t for t in (*_tensors_of(result), *record.pending())}.values()))
+            realize(record.pending(_tensors_of(result)))
         return result
 
     def _keep(self, key: Any, made: Capture | None) -> None:

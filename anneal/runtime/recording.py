@@ -128,7 +128,7 @@ class Recording:
         if self.graded or self.passed or self.read_outside is not None:
             return False
         ids = set(map(id, self.results))
-        flowing = [t for t in (*self.results, *self.pending()) if t._wants and not t._leaf]
+        flowing = [t for t in self.pending(self.results) if t._wants and not t._leaf]
         return bool(flowing) and all(id(t) in ids and not t._spent for t in flowing)
 
     def refused(self, flows: bool) -> str | None:
@@ -204,9 +204,10 @@ class Recording:
                     "argument"
                 )
 
-    def pending(self) -> Handles:
-        """The live tensors that were assigned; they may be lazy still."""
-        return [t for r in self.assigned if (t := r()) is not None]
+    def pending(self, others: Handles = ()) -> Handles:
+        """Some tensors, and the live ones that were assigned, each once; they may be lazy still."""
+        assigned = [t for r in self.assigned if (t := r()) is not None]
+        return list({id(t): t for t in (*others, *assigned)}.values())
 
     def let_go(self) -> None:
         """Keep the steps and graphs no longer: they hold the memory of what the run has assigned, as it was before."""

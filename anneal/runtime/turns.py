@@ -474,4 +474,5 @@ def called(step: HostCall) -> Sizes:
             planned.kept_onto(step.inputs, step.outputs, step.values).run()
         return {}
     kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-    return call_host(step.function, kinds, device, buffers_of(step.inputs), buffers_of(step.outputs), step.values)
+    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
+    return call_host(step.function, kinds, device, inputs, outputs, step.values)
