@@ -95,8 +95,6 @@ class DeviceCall(HostFunction):
 
     def sized(self, f: Change, known: Known | None = None) -> Self:
         """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its body become."""
-        if not SYMBOLIC.seen:
-            return self
         b, known = self.body, {} if known is None else known
         body = GraphFunction(b.name, b.arguments, sized(b.parameters, f, known), sized(b.results, f, known))
         results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
