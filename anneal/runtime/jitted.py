@@ -195,15 +195,13 @@ class Jit(Generic[P, R]):
             if t.late or (s := storage_of(t.uop)) is None:
                 break
             places.append(number.setdefault(s, len(number)))
-        # a late call is computed later, with the tensors that are to be computed by then
-        waits = self._late and len(places) == len(tensors)
+        waits = self._late and len(places) == len(tensors)  # to be computed with a late call, and what comes by then
         if not waits:
             number.clear()
             if tensors:
                 realize(tensors)
             places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
-        storages = list(number)
-        key = (kind, tuple(places))
+        storages, key = list(number), (kind, tuple(places))
         with BUILDING:
             captured = self.captures.get(key)
             late = isinstance(captured, Flowing) and captured.is_late()
@@ -219,10 +217,9 @@ class Jit(Generic[P, R]):
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if isinstance(captured, Flowing):
-                given = tensors
-                if len(storages) < len(tensors):
-                    first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                    given = [first[n] for n in range(len(storages))]
+                several = len(storages) < len(tensors)  # of one memory
+                first = dict(zip(reversed(places), reversed(tensors), strict=True)) if several else {}
+                given = [first[n] for n in range(len(storages))] if several else tensors
                 result = captured.late(given, storages) if late else None
                 return captured.replay(given, bound) if result is None else result  # type: ignore[no-any-return]
             if captured.steps_aside:
