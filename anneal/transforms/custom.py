@@ -237,7 +237,7 @@ class FunctionCtx:
         return found
 
     def _with(self, state: Options, f: Fun, given: Sequence[Any]) -> list[Any]:
-        """What a function gives of this, which has these attributes meanwhile, and of what is given."""
+        """The results of a function of this, which has these attributes meanwhile, and of what is given."""
         vars(self).update(state)
         try:
             return _several(f(self, *given))

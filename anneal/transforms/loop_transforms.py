@@ -284,7 +284,7 @@ def _over_all_turns(u: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
 
 
 def _halves(several: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
-    """What belongs to the first of two ways, and to the second."""
+    """The halves of a list: of the first of two ways, and of the second."""
     n = len(several) // 2
     return several[:n], several[n:]
 
