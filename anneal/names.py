@@ -386,7 +386,7 @@ forget simplify""",
     },
     "anneal.runtime": {
         "bodies": """
-Choice DeviceCall Loop While chosen extended has_variables looped parameters_like repeated_while sized""",
+Choice DeviceCall Loop While chosen has_variables looped parameters_like sized""",
         "execution": """
 begun memory plan_of realize realize_new tracing upload values""",
         "jitted": """

@@ -160,7 +160,7 @@ class _Backward:
 
         wanted = [values[i] for i in places]
         name = f"a backward hook of {type(self.module).__name__}"
-        made = dict(zip(places, attached(name, wanted, [x.uop for x in wanted], wanted, [], pull), strict=True))
+        made = dict(zip(places, attached(name, wanted, [x.uop for x in wanted], wanted, pull), strict=True))
         return tuple(made.get(i, x) for i, x in enumerate(values)), True
 
     def _of_results(self, came: list[Any], shown: list[Any]) -> Sequence[Any]:

@@ -154,8 +154,8 @@ def _in_turns(
     parts = [UOp(Op.PARAM, u.dtype, (), (n, u.shape[1:]), "part") for n, u in enumerate(arrays)]
     weights, top, total, _ = _exponentials(parts[0], parts[1], scale, mask, is_causal)
     rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
-    like = Loop.named(_NAME, again=True)
-    (out, _, total) = looped(like, turns, False, number, [], [], list(zip(parts, arrays)), rows)[1]
+    like = Loop.named(_NAME, turns, again=True)
+    (out, _, total) = looped(like, number, [], [], list(zip(parts, arrays)), rows)[1]
     here.context.tensors.host_calls = True
     shape = (*v.shape[:-2], q.shape[-2], v.shape[-1])
     return reshape(out, shape) / expand(reshape(total, (*shape[:-1], 1)), shape)

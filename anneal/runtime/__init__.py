@@ -66,11 +66,9 @@ if TYPE_CHECKING:
         Loop,
         While,
         chosen,
-        extended,
         has_variables,
         looped,
         parameters_like,
-        repeated_while,
         sized,
     )
     from anneal.runtime.execution import begun, memory, plan_of, realize, realize_new, tracing, upload, values

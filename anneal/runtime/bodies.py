@@ -1,8 +1,8 @@
 """Computations as values that the device runs between launches: the body of a loop, and loops and choices made of them.
 
 A body is a `Function`, which is closed and holds no memory. A loop is a function that a HOST_CALL names: `Loop`, whose
-number of turns is known, `While`, whose condition says when it ends, and `Choice` of one of two bodies. `turns.py` runs
-them."""
+number of turns is known, and `While`, whose body says when it ends; so is a `Choice` of one of two computations.
+`turns.py` runs them."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ Depends = Callable[[UOp], bool] | None  # whether a node depends on such stand-i
 _STAYS = MOVEMENT | {Op.CAST, Op.DETACH}
 _VALUES = frozenset((Op.HOST_CALL, Op.CONTIGUOUS))
 _CONSTANTS = frozenset((Op.CONST, Op.IOTA))
+_NOTHING = GraphFunction("body")  # until there is one
 
 
 Pruned = tuple["DeviceCall", Src, dict[int, int]]
@@ -37,17 +38,17 @@ Pruned = tuple["DeviceCall", Src, dict[int, int]]
 class DeviceCall(HostFunction):
     """A call that the device runs by plans of its own; the host only says how often.
 
-    `bodies` are its computations. Each kind of calls has `rules` of its own. Of its sources the first are `constants`,
-    and the next the first values of what is `carried`.
+    `body` is its computation. Each kind of calls has `rules` of its own. Of its sources the first are `constants`, and
+    the next the first values of what is `carried`.
     """
 
-    bodies: tuple[GraphFunction, ...] = ()
+    body: GraphFunction = _NOTHING
     constants: int = 0
     carried: int = 0
 
     def __repr__(self) -> str:
         """Its name, and letters that tell it from others by what it computes."""
-        return f"<{self.name} {''.join(r.key.hex()[:6] for b in self.bodies for r in b.results)[:24]}>"
+        return f"<{self.name} {''.join(r.key.hex()[:6] for r in self.body.results)[:24]}>"
 
     @property
     def title(self) -> str:
@@ -61,31 +62,30 @@ class DeviceCall(HostFunction):
 
     @cached_property
     def draws(self) -> bool:
-        """True if a body of the call draws random numbers."""
+        """True if the body of the call draws random numbers."""
         return any(
             u.op is Op.THREEFRY or (isinstance(f := _function(u), DeviceCall) and f.draws)
-            for b in self.bodies
-            for u in toposort(b.results)
+            for u in toposort(self.body.results)
         )
 
     @cached_property
     def pure(self) -> bool:
         """True if it calls no function of the host, and its sizes are numbers."""
-        below = [f for b in self.bodies for u in toposort(b.results) if (f := _function(u)) is not None]
+        below = [f for u in toposort(self.body.results) if (f := _function(u)) is not None]
         return not self.variables and all(f.pure for f in below)
 
     @cached_property
     def variables(self) -> Src:
-        """The Variables that its sizes and bodies have, bound or not."""
+        """The Variables that its sizes and its body have, bound or not."""
         found: Known = {}
-        roots = [u for b in self.bodies for u in (*b.parameters, *b.results)]
+        roots = [*self.body.parameters, *self.body.results]
         if SYMBOLIC.seen and (has_variables(toposort(roots)) or symbolic_arg(self._sizes)):
             self.sized(lambda v: found.setdefault(v, v))
         return tuple(found)
 
     @property
     def _sizes(self) -> Shape:
-        """The sizes beside those of the bodies."""
+        """The sizes beside those of the body."""
         return tuple([shape for shape, _ in self.results])
 
     @cached_property
@@ -94,16 +94,11 @@ class DeviceCall(HostFunction):
         return self.sized(free_of) if self.variables else self
 
     def sized(self, f: Change, known: Known | None = None) -> Self:
-        """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its bodies become."""
-        if not SYMBOLIC.seen:
-            return self
-        known = {} if known is None else known
-        bodies = [
-            GraphFunction(b.name, b.arguments, sized(b.parameters, f, known), sized(b.results, f, known))
-            for b in self.bodies
-        ]
+        """The call with `f` applied to its Variables, bound or not; `known` gets what nodes of its body become."""
+        b, known = self.body, {} if known is None else known
+        body = GraphFunction(b.name, b.arguments, sized(b.parameters, f, known), sized(b.results, f, known))
         results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
-        return replace(self, results=tuple(results), bodies=tuple(bodies))
+        return replace(self, results=tuple(results), body=body)
 
     def for_reverse(self, src: Src) -> Nodes:
         """Nodes of the results that its reverse alone reads.
@@ -135,14 +130,16 @@ class Loop(DeviceCall):
     inside: frozenset[UOp] = frozenset()  # nodes of the body that its reverse computes again, of checkpoints
 
     @classmethod
-    def named(cls, name: str, again: bool = False) -> Loop:
-        """A loop of no turns, for `looped` to make others like it.
+    def named(cls, name: str, length: Size = 0, reverse: bool = False, again: bool = False) -> Loop:
+        """A loop without a body, for `looped` to make others like it.
 
         Args:
             name: of the loop, for messages.
+            length: the number of turns.
+            reverse: whether the last slice comes first.
             again: whether its reverse computes again what has more elements than each slice.
         """
-        return cls("loop", (), _nowhere, name, again=again)
+        return cls("loop", (), _nowhere, name, length=length, reverse=reverse, again=again)
 
     def sized(self, f: Change, known: Known | None = None) -> Self:
         known = {} if known is None else known
@@ -154,9 +151,20 @@ class Loop(DeviceCall):
         return (*super()._sizes, self.length)
 
     @property
-    def body(self) -> GraphFunction:
-        """The computation of a turn."""
-        return self.bodies[0]
+    def tests(self) -> Src:
+        """Rows of the body that are no results: whether there is a turn of these values."""
+        return ()
+
+    def over(self, body: GraphFunction, extra: int = 0, **changes: Any) -> Self:
+        """The loop with another body, and some `changes`.
+
+        Args:
+            extra: how many of its last rows its reverse alone reads.
+        """
+        loop = replace(self, body=body, extra=extra, **changes)
+        kinds, n = _kinds(body.results), loop.carried
+        rows = [((loop.length, *shape), dtype) for shape, dtype in kinds[n + len(loop.tests) :]]
+        return replace(loop, results=(*kinds[:n], *rows))
 
     def for_reverse(self, src: Src) -> Nodes:
         return self.nodes(src)[len(self.results) - self.extra :]
@@ -182,20 +190,25 @@ class Loop(DeviceCall):
         given = [body.parameters[0], *[parameters[k] for k in taken]]
         known: Known = {}
         numbered = abstracted("body", given, [body.results[k] for k in kept], known)
-        like = replace(self, inside=_found(self.inside, known))
-        loop = _loop(numbered, like, constants=sum(split[0]), carried=sum(split[1]))
+        inside = _found(self.inside, known)
+        loop = self.over(numbered, constants=sum(split[0]), carried=sum(split[1]), inside=inside)
         return loop, tuple([src[k] for k in taken]), {k: kept.index(k) for k in wanted}
 
 
-class While(DeviceCall):
-    """Turns for as long as the first body says so; the second gives what is carried to the next turn.
+class While(Loop):
+    """Turns for as long as the body's one row, which is no result, is true of the values that a turn is given.
 
-    Both take (turn, *constants, *carried); the sources are the constants and the first values of what is carried.
-    """
+    It has no slices."""
+
+    @property
+    def tests(self) -> Src:
+        return self.body.results[self.carried :]
+
+    pruned = DeviceCall.pruned
 
 
 class Choice(DeviceCall):
-    """The results of the first of two bodies where the first source is true, else of the second. Both take the other
+    """The first half of the body's results where the first source is true, else the second. The body takes the other
     sources."""
 
 
@@ -267,23 +280,25 @@ def _found(nodes: Collection[UOp], known: Known) -> frozenset[UOp]:
     return frozenset([known[u] for u in nodes if u in known])
 
 
-def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[Nodes, set[UOp], Known]:
-    """The nodes that `results` read besides `given`, which of `given` they read, and nodes that stay as they are.
+def _closed(
+    lead: Nodes, constants: Pairs, carried: Nodes, slices: Pairs, results: Nodes, depends: Depends
+) -> tuple[Pairs, Pairs, GraphFunction, Known]:
+    """A body with these `results`, which takes what leads, constants, what is carried, and slices: its constants, those
+    that it reads and what it reads besides; its slices; the body; and what nodes have become there.
 
-    `depends` tells whether a node depends on one of `given`; it is found by a walk if it is None. What depends on none
-    of them is computed before, once, but for constants and movement.
+    `depends` tells whether a node depends on what the body takes; it is found by a walk if it is None. What depends on
+    nothing of that is computed before, once, but for constants and movement.
     """
+    given = {*lead, *carried, *[p for p, _ in (*constants, *slices)]}
     if depends is None:
         below = set(given)
         for u in toposort(results):
             if any(s in below for s in u.src):
                 below.add(u)
         depends = below.__contains__
-    outside = []
-    read = set()
-    stay = {}
-    constants: dict[UOp, bool] = {}
-    seen = set()
+    outside, read, seen = list[UOp](), set[UOp](), set[UOp]()
+    stay: Known = {}
+    known: dict[UOp, bool] = {}
     stack = list(reversed(results))
     while stack:
         u = stack.pop()
@@ -294,13 +309,19 @@ def closed(results: Nodes, given: Collection[UOp], depends: Depends) -> tuple[No
             read.add(u)
         elif depends(u):
             stack += reversed(u.src)
-        elif _constant(u, constants) or (u.op is Op.BUFFER and getattr(u.arg, "derivative", None) is not None):
+        elif _constant(u, known) or (u.op is Op.BUFFER and getattr(u.arg, "derivative", None) is not None):
             stay[u] = u  # a number, or what stands for a derivative by a function
         elif u.op in _STAYS:
             stack += reversed(u.src)
         else:
             outside.append(u)
-    return outside, read, stay
+    fixed = [(p, u) for p, u in constants if p in read] + [(u, u) for u in outside]
+    along = [(p, u) for p, u in slices if p in read]
+    if lead and not (fixed or carried or along):
+        zero = const(dtypes.int32, 0)
+        fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
+    taken = [*lead, *[p for p, _ in fixed], *carried, *[p for p, _ in along]]
+    return fixed, along, abstracted("body", taken, results, stay), stay
 
 
 def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
@@ -318,18 +339,8 @@ def _kinds(nodes: Nodes) -> list[tuple[Shape, DType]]:
     return [(u.shape, u.dtype) for u in nodes]
 
 
-def _loop(body: GraphFunction, like: Loop, **changes: Any) -> Loop:
-    """A loop with this body, and some `changes`."""
-    loop = replace(like, bodies=(body,), extra=0, **changes)
-    kinds, n = _kinds(body.results), loop.carried
-    rows = [((loop.length, *shape), dtype) for shape, dtype in kinds[n:]]
-    return replace(loop, results=(*kinds[:n], *rows))
-
-
 def looped(
     like: Loop,
-    length: Size,
-    reverse: bool,
     turn: UOp,
     constants: Pairs,
     carried: Sequence[tuple[UOp, UOp, UOp]],
@@ -342,14 +353,12 @@ def looped(
     """The last values of what is carried, and the rows of a loop.
 
     Args:
-        like: a loop with the name of this one, and with its `again`.
+        like: a loop with the name of this one, its length and its direction.
         turn: stands for the number of the slice.
         constants: what stands for them, with their nodes.
         carried: what stands for them, with the nodes of their first values and the graphs of their next ones.
         slices: what stands for them, with the nodes of the arrays.
-        length: the number of turns.
-        reverse: whether the last slice comes first.
-        rows: graphs.
+        rows: graphs; of a `While` the one that says whether there is a turn.
         depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
         grown: gives the loop further rows.
         inside: nodes of the graphs that its reverse computes again.
@@ -357,50 +366,13 @@ def looped(
     moving = [c for c in carried if c[2] is not c[0]]
     still = [(p, first) for p, first, after in carried if after is p]
     results = [*[after for _, _, after in moving], *rows]
-    given = [turn, *[p for p, *_ in (*constants, *still, *moving, *slices)]]
-    outside, read, stay = closed(results, set(given), depends)
-    fixed = [(p, u) for p, u in (*constants, *still) if p in read] + [(u, u) for u in outside]
-    along = [(p, u) for p, u in slices if p in read]
-    if not (fixed or moving or along):
-        zero = const(dtypes.int32, 0)
-        fixed = [(UOp(Op.PARAM, dtypes.int32, (), (-1, ()), "nothing"), zero)]  # a call has a source
-    body = abstracted("body", [turn, *[p for p, *_ in (*fixed, *moving, *along)]], results, stay)
-    like = replace(like, inside=_found(inside, stay))
-    loop = _loop(body, like, constants=len(fixed), carried=len(moving), length=length, reverse=reverse)
+    fixed, along, body, stay = _closed([turn], [*constants, *still], [p for p, *_ in moving], slices, results, depends)
+    loop = like.over(body, constants=len(fixed), carried=len(moving), inside=_found(inside, stay))
     src = (*[u for _, u in fixed], *[first for _, first, _ in moving], *[u for _, u in along])
     nodes = (loop if grown is None else grown(loop)).nodes(src)
     last = iter(nodes)
     ends = [first if after is p else next(last) for p, first, after in carried]
     return ends, nodes[len(moving) : len(results)]
-
-
-def _two_bodies(
-    lead: Nodes, given: Pairs, tail: Nodes, depends: Depends, first: Nodes, second: Nodes
-) -> tuple[Nodes, tuple[GraphFunction, ...]]:
-    """Two bodies, of these results, that take the same: what leads, what the results read of what is `given` and
-    besides, whose nodes come with them, and what is at the end."""
-    outside, read, stay = closed([*first, *second], {*lead, *[p for p, _ in given], *tail}, depends)
-    taken = [(p, u) for p, u in given if p in read] + [(u, u) for u in outside]
-    body = abstracted("body", [*lead, *[p for p, _ in taken], *tail], [*first, *second], stay)
-    parts = body.results[: len(first)], body.results[len(first) :]
-    return [u for _, u in taken], tuple([GraphFunction("body", (), body.parameters, part) for part in parts])
-
-
-def repeated_while(
-    name: str,
-    turn: UOp,
-    constants: Pairs,
-    carried: Sequence[tuple[UOp, UOp, UOp]],
-    goes_on: UOp,
-    depends: Depends = None,
-) -> list[UOp]:
-    """The last values of what a `While` carries: `name`, `turn`, `constants`, `carried` and `depends` are as in
-    `looped`, and `goes_on` is a graph."""
-    results = [after for _, _, after in carried]
-    fixed, bodies = _two_bodies([turn], constants, [p for p, *_ in carried], depends, [goes_on], results)
-    kinds = tuple(_kinds(results))
-    call = While("while", kinds, _nowhere, name, bodies=bodies, constants=len(fixed), carried=len(results))
-    return call.nodes((*fixed, *[first for _, first, _ in carried]))
 
 
 def chosen(name: str, predicate: UOp, given: Pairs, ways: Sequence[Nodes], depends: Depends = None) -> Nodes:
@@ -411,17 +383,6 @@ def chosen(name: str, predicate: UOp, given: Pairs, ways: Sequence[Nodes], depen
         predicate: the node that chooses.
         depends: whether a node depends on one of those stand-ins; found by a walk, if it is None.
     """
-    taken, bodies = _two_bodies((), given, (), depends, *ways)
-    call = Choice("choice", tuple(_kinds(ways[0])), _nowhere, name, bodies=bodies)
-    return call.nodes((predicate, *taken))
-
-
-def extended(loop: Loop, rows: Nodes) -> Loop:
-    """A loop with more rows: graphs over its body's parameters.
-
-    Args:
-        loop: the loop.
-        rows: the graphs.
-    """
-    body = GraphFunction("body", (), loop.body.parameters, (*loop.body.results, *rows))
-    return replace(_loop(body, loop), extra=loop.extra + len(rows))
+    taken, _, body, _ = _closed((), given, (), (), [*ways[0], *ways[1]], depends)
+    call = Choice("choice", tuple(_kinds(ways[0])), _nowhere, name, body=body)
+    return call.nodes((predicate, *[u for _, u in taken]))

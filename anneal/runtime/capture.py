@@ -65,7 +65,6 @@ class Capture:
         self._note([r.ref for r in self.reads.values()], [w.ref for w in self._states])
         self._viewed = False  # whether the state had views when it was last written
         self._watch()
-        self.origins = [step.origins for step in run.steps if isinstance(step, Launch)]
         # as a graph's plan is known; `_placed` makes others of them
         self.planned = [step.plan for step in run.steps if isinstance(step, Launch)]
         self.steps = self._placed(run.steps, carried)
@@ -303,7 +302,7 @@ class Capture:
 
     def plans(self) -> Plans:
         """The plans that a replay runs, each with where the nodes come from that it computes, by place."""
-        return [(step.plan, found) for step, found in zip(self.launches, self.origins)]
+        return [(step.plan, step.origins) for step in self.launches]
 
     def said(self) -> str:
         """The capture in words."""

@@ -134,7 +134,6 @@ class _Here(threading.local):
         self.observers: list[Observer] = []  # called with every step that is executed
         self.meter: Any = None  # the Meter of runs of plans
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
-        self.realized: list[Any] = []  # lists that get every tensor that is realized
         self.assigned: list[Any] = []  # lists that get every tensor that is assigned
         self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
         self.alone = False  # True where nothing is computed along with what is asked for, in `alone`

@@ -145,8 +145,8 @@ def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages:
     for t in group:
         if t._views:
             t._show_views()
-    for watch in here.realized:
-        watch += [weakref.ref(t) for t in group]
+    for record in here.recordings:
+        record.realized += [weakref.ref(t) for t in group]
 
 
 def _ran_again(group: Handles, name: str) -> bool:

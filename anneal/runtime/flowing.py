@@ -8,14 +8,12 @@ from operator import attrgetter, call
 from typing import Any
 from weakref import ref
 
-from anneal.backend import Storage
 from anneal.errors import JitError, UserError
 from anneal.runtime.bodies import DeviceCall, abstracted, sized
 from anneal.runtime.capture import _GONE, Capture, Source, aliases_of, kernels_in
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import rebuild
-from anneal.runtime.handle import Handle, Handles
+from anneal.runtime.handle import Handle, Handles, Ref, emptied, filled
 from anneal.runtime.late import composite, home
 from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
 from anneal.runtime.numbering import Late, numbering_of
@@ -24,7 +22,7 @@ from anneal.runtime.repeats import Again, over_memory, shown
 from anneal.runtime.steps import Storages
 from anneal.runtime.uses import TOGETHER, LateCall, used_unseen
 from anneal.schedule import Plan, Plans
-from anneal.uop import GraphFunction, Known, Nodes, Op, UOp, toposort
+from anneal.uop import GraphFunction, Known, Nodes, Op, toposort
 from anneal.uop.sizes import Sizes, bound_sizes
 
 _LATE, _NODE = attrgetter("late"), attrgetter("uop")
@@ -40,7 +38,7 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
     before = set(map(id, record.before))
     lazy = {id(t): u for t, u in results if id(t) not in before and not is_realized(u)}
     passing = {id(t) for t, _ in results} - before
-    state = [t for t in {id(t): t for t in record.pending()}.values() if id(t) not in passing]
+    state = [t for t in record.pending() if id(t) not in passing]
     devices = {t._device for t in (*state, *record.results)}
     if record.steps:
         return "it computes on its way"
@@ -67,21 +65,24 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
     if any(u.op is not Op.BUFFER and u in wanting for u in order):
         return "it reads a leaf that is not computed yet"
     leaves = [*whole, *[u for u in order if u.op is Op.BUFFER and u.arg.derivative is None]]
-    memory = list(map(memory_of, leaves))
-    if len({*devices, *[s.device for s in memory]}) > 1:
+    if len({*devices, *[memory_of(u).device for u in leaves]}) > 1:
         return "it works on several devices"
+    wanted = [u for u in leaves if u in wanting or memory_of(u).made_by is not None]
+    given, owners = record.call.storages, {u: memory_of(u).owner() for u in leaves}
+    leaves.sort(key=lambda u: 0 if memory_of(u) in given else 1 if owners[u] is not None else 2)
+    seen = [ref(t) for u, t in owners.items() if t is not None and memory_of(u) not in given]
     function = abstracted(record.name, leaves, graphs)
     flowing = [n for n, i in enumerate(lazy) if any(t._wants and id(t) == i for t, _ in results)]
-    inputs = [n for n, (u, s) in enumerate(zip(leaves, memory)) if u in wanting or s.made_by is not None]
     before_it = len(record.assigned)
     try:
+        inputs = list(map(leaves.index, wanted))
         backward = type(results[0][0])._captured_backward(devices.pop(), function, flowing, inputs)
     except (JitError, UserError) as e:  # of a function of the user's, whose backward does what cannot be captured
         return f"its backward cannot be captured ({e})"
     if len(record.assigned) > before_it:
         return "its backward assigns to a tensor"
     ids = list(lazy)
-    return lambda run: Flowing(run, leaves, function, ids, state, flowing, backward)
+    return lambda run: Flowing(run, leaves, seen, function, ids, state, flowing, backward)
 
 
 def unmarked(record: Recording) -> Any:
@@ -93,29 +94,12 @@ def unmarked(record: Recording) -> Any:
     """
     known: Known = {}
     bound = record.call.bound
-    for t in (*record.results, *record.pending()):
+    for t in record.pending(record.results):
         (t.uop,) = over_memory([t.uop], known, bound)
         s = storage_of(t.uop)
         if s is not None and s.origin is not None:
             (s.origin,) = over_memory([s.origin], known, bound)
-    return rebuild(record.result, iter(record.results), partial(bound_sizes, values=bound))
-
-
-def numbered(tensors: Handles, number: dict[Storage, int]) -> list[int] | None:
-    """The numbers of the tensors' memory; None if one of them is not in memory.
-
-    Args:
-        tensors: the tensors.
-        number: of memory; what is new is added.
-    """
-    places = []
-    for t in tensors:
-        s = None if t.late else storage_of(t.uop)
-        if s is None:
-            number.clear()
-            return None
-        places.append(number.setdefault(s, len(number)))
-    return places
+    return filled(emptied(record.result), iter(record.results), partial(bound_sizes, values=bound))
 
 
 class Flowing(Capture):
@@ -129,7 +113,8 @@ class Flowing(Capture):
 
     Args:
         run: the run that is captured.
-        leaves: the memory that it read.
+        leaves: the memory that it read: that of arguments, that of other tensors, and the rest.
+        seen: those other tensors.
         function: what it computed of that: its lazy results, and the state that it assigned.
         results: the ids of the tensors that are those results.
         state: the tensors that were assigned.
@@ -141,6 +126,7 @@ class Flowing(Capture):
         self,
         run: Recording,
         leaves: Nodes,
+        seen: Sequence[Ref],
         function: GraphFunction,
         results: Sequence[int],
         state: Handles,
@@ -148,9 +134,9 @@ class Flowing(Capture):
         backward: Any,
     ) -> None:
         given = self._watch_over(run)
-        run.refuse_frozen([s for s in map(memory_of, leaves) if id(s) not in given])
-        self._leaves = [self._leaf(u, given) for u in leaves]
-        self._seen = [r for kind, r in self._leaves if kind == "read"]
+        self._given = [given[id(s)] for s in map(memory_of, leaves) if id(s) in given]
+        run.refuse_frozen(list(map(memory_of, leaves[len(self._given) :])))
+        self._seen, self._own = seen, leaves[len(self._given) + len(seen) :]
         self._state = [ref(t) for t in state]
         self._note(self._seen, self._state)
         self._backward = backward
@@ -165,8 +151,6 @@ class Flowing(Capture):
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
         self._hand_out(run, partial(self._source_of, number, given))
         self.spent = []
-        self._given = [what for kind, what in self._leaves if kind == "given"]
-        self._own = [u for kind, u in self._leaves if kind == "own"]
         self._launched = True  # whether memory may have calls that nobody needs, and that hold what they read
         # whether a call does nothing but give results, with gradients by rules alone
         none = state or self.drawn or self._aliases or self._backward.alone or self._backward.calls_python
@@ -179,14 +163,6 @@ class Flowing(Capture):
             return lambda there: there[n]
         place, shape, kind, device = len(number) + given[id(storage_of(r.uop))], r.uop.shape, type(r), self.device.name
         return lambda there: kind._from_uop(buffer_leaf(there[place], self._now(shape)), device)
-
-    def _leaf(self, u: UOp, given: dict[int, int]) -> tuple[str, Any]:
-        """The place where a replay finds memory that a run read: among the arguments, in a tensor, or there itself."""
-        s = memory_of(u)
-        if id(s) in given:
-            return "given", given[id(s)]
-        owner = s.owner()
-        return ("own", u) if owner is None else ("read", ref(owner))
 
     def plans(self) -> Plans:
         """The plans that replays run, forward and backward."""
@@ -254,10 +230,8 @@ class Flowing(Capture):
         results that gradients flow through. None where a tensor is not in memory."""
         if not all(is_realized(t.uop) for t in tensors):
             return None
-        count = len(self._given)
-        parts = {"given": iter(tensors[:count]), "read": iter(tensors[count:])}
-        leaves = [u if kind == "own" else shown(next(parts[kind]).uop) for kind, u in self._leaves]
-        graphs = self._forward.graphs(leaves, {}, range(len(self._kinds)))
+        leaves = [shown(t.uop) for t in tensors]
+        graphs = self._forward.graphs([*leaves, *self._own], {}, range(len(self._kinds)))
         n = here.numbering()
         flowing = [n.learn(graphs[i]) for i in self._flowing]
         return graphs, ([i for i, t in enumerate(tensors) if t._wants], flowing)
@@ -271,13 +245,12 @@ class Flowing(Capture):
         self.bound.update(bound)
         self._draw()
         state = [r() for r in self._state]
-        lazy = [t for t in (*[r() for r in self._seen], *state) if t is not None and not is_realized(t.uop)]
+        seen: list[Any] = list(map(call, self._seen))
+        lazy = [t for t in (*seen, *state) if t is not None and not is_realized(t.uop)]
         if lazy:
             realize(lazy)
-        leaves = []
-        for kind, what in self._leaves:
-            u = what if kind == "own" else shown((arguments[what] if kind == "given" else what()).uop)
-            leaves.append(u)
+        read = [*map(arguments.__getitem__, self._given), *seen]
+        leaves = [*[shown(t.uop) for t in read], *self._own]
         made = self._forward(leaves, bound)
         count, first = len(self._kinds), len(self._kinds) + len(state)
         for t, u in zip(state, made[count:first], strict=True):

@@ -21,8 +21,7 @@ import numpy as np
 from anneal.errors import JitError
 from anneal.frozen import frozen
 from anneal.runtime.execution import realize
-from anneal.runtime.handle import Handle, mapped
-from anneal.runtime.late import tensor_class
+from anneal.runtime.handle import Handle
 from anneal.runtime.nodes import is_realized, owner_of, shown_below
 from anneal.uop import SYMBOLIC, Op, UOp
 from anneal.uop.sizes import bindings_of, is_symbolic, mapped as of_sizes, symbolic_arg, unbound, variables_of
@@ -310,12 +309,9 @@ def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
     """The value behind a name of Python's standard library that differs each time: a clock, the environment."""
     for name in names:
-        if owner is os and _is_environment(getattr(os, name, None)):
-            return os.environ
-        if owner not in (os, time, dt) and not (isinstance(owner, type) and issubclass(owner, dt.date)):
-            return None
-        owner = getattr(owner, name, None)
-    return owner if _clock(owner) is not None else None
+        if owner in (os, time, dt) or (isinstance(owner, type) and issubclass(owner, dt.date)):
+            owner = getattr(owner, name, None)
+    return owner if _is_environment(owner) or _clock(owner) else None
 
 
 def _is_environment(value: Any) -> bool:
@@ -521,11 +517,6 @@ class ArrayGiven(JitError):
     """An array among the arguments, to be made a tensor."""
 
 
-def with_tensors(value: Any) -> Any:
-    """A nest with tensors for its arrays."""
-    return mapped(value, lambda v: tensor_class()(v) if isinstance(v, np.ndarray) else v)
-
-
 def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> Any:
     """Collect the tensors of a nest of tuples, lists and dicts, and the values of Variables, where `bound` takes them.
 
@@ -556,8 +547,3 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
             f"a jit function takes tensors, arrays, hashable values and nests of them, not {type(value).__name__}"
         ) from None
     return ("V", type(value), value)
-
-
-def rebuild(value: Any, fresh: Iterator[Handle], sizes: Callable[[Any], Any]) -> Any:
-    """The nest with other tensors, and what `sizes` makes of sizes."""
-    return mapped(value, lambda v: next(fresh) if isinstance(v, Handle) else sizes(v) if isinstance(v, UOp) else v)

@@ -220,8 +220,8 @@ class Handle:
         raise NotImplementedError
 
     @classmethod
-    def _from_uop(cls, u: UOp, device: str) -> Self:
-        """A handle of `u` on `device` that wants no gradient."""
+    def _from_uop(cls, u: UOp, device: str, wants: bool = False) -> Self:
+        """A handle of `u` on `device`, no leaf if it `wants` a gradient."""
         raise NotImplementedError
 
     @classmethod
@@ -329,8 +329,7 @@ class Handle:
             self._base = None
         live, self._views = self._live_views(), None
         if live:
-            heir = type(self)._from_uop(self.uop, self._device)
-            heir._wants, heir._leaf = self._wants, not self._wants
+            heir = type(self)._from_uop(self.uop, self._device, self._wants)
             heir._views = [ref(v) for v, _ in live]
             for v, link in live:
                 v._base = View(heir, link.recipe, link.step, link.over)

@@ -12,6 +12,8 @@ from functools import update_wrapper
 from types import FunctionType
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
+import numpy as np
+
 from anneal import settings
 from anneal.backend import Array, Storage
 from anneal.errors import JitError, SettingError
@@ -20,10 +22,11 @@ from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import Capture
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.flowing import Flowing, numbered, trace, unmarked
-from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten, with_tensors
-from anneal.runtime.handle import Handle, Handles, Inside, Ref
-from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of
+from anneal.runtime.flowing import Flowing, trace, unmarked
+from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten
+from anneal.runtime.handle import Handle, Handles, Inside, Ref, mapped
+from anneal.runtime.late import tensor_class
+from anneal.runtime.nodes import Constants, Made, changed_constant, differing, memory_of, storage_of
 from anneal.runtime.recording import Draws, GivenCall, Recording, copied, described, difference, recording
 from anneal.runtime.uses import used_unseen
 from anneal.schedule import BUILDING, Plans
@@ -180,21 +183,25 @@ class Jit(Generic[P, R]):
             positional = "tuple", *[flatten(v, tensors, bound) for v in args]
             key: Any = "tuple", positional, flatten(kwargs, tensors, bound) if kwargs else _NO_NAMES
         except ArrayGiven:
-            args, kwargs = with_tensors((args, kwargs))
+            args, kwargs = mapped((args, kwargs), lambda v: tensor_class()(v) if isinstance(v, np.ndarray) else v)
             tensors.clear()
             key = flatten((args, kwargs), tensors, bound)
         kind = (key, here.grad, here.device, here.autocast)
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
-        places = numbered(tensors, number) if self._late else None
-        waits = places is not None  # a late call is computed later, with the tensors that are to be computed by then
-        if places is None:
+        places: list[int] = []
+        for t in tensors if self._late else ():
+            if t.late or (s := storage_of(t.uop)) is None:
+                break
+            places.append(number.setdefault(s, len(number)))
+        waits = self._late and len(places) == len(tensors)  # to be computed with a late call, and what comes by then
+        if not waits:
+            number.clear()
             if tensors:
                 realize(tensors)
             places = [number.setdefault(memory_of(t.uop), len(number)) for t in tensors]
-        storages = list(number)
-        key = (kind, tuple(places))
+        storages, key = list(number), (kind, tuple(places))
         with BUILDING:
             captured = self.captures.get(key)
             late = isinstance(captured, Flowing) and captured.is_late()
@@ -210,10 +217,9 @@ class Jit(Generic[P, R]):
             if len(self.captures) > _CAPTURES // 2:
                 self.captures[key] = self.captures.pop(key)  # the one used last
             if isinstance(captured, Flowing):
-                given = tensors
-                if len(storages) < len(tensors):
-                    first = dict(zip(reversed(places), reversed(tensors), strict=True))
-                    given = [first[n] for n in range(len(storages))]
+                several = len(storages) < len(tensors)  # of one memory
+                first = dict(zip(reversed(places), reversed(tensors), strict=True)) if several else {}
+                given = [first[n] for n in range(len(storages))] if several else tensors
                 result = captured.late(given, storages) if late else None
                 return captured.replay(given, bound) if result is None else result  # type: ignore[no-any-return]
             if captured.steps_aside:
@@ -267,7 +273,7 @@ class Jit(Generic[P, R]):
             flows = here.grad and record.flows()
             traced = trace(record) if flows else None
             # what the function assigned and left lazy is part of the call
-            realize(list({id(t): t for t in (*results, *record.pending())}.values()))
+            realize(record.pending(results))
             why = record.refused(flows)
             record.nodes = []  # they hold the state as it was before
             if record.draws:
@@ -382,7 +388,7 @@ class Jit(Generic[P, R]):
         """Run the function uncaptured, as at the first call: the graph of a replay is unknown."""
         with recording(kept=False) as record:
             result = self._run(*args, **kwargs)
-            realize(list({id(t): t for t in (*_tensors_of(result), *record.pending())}.values()))
+            realize(record.pending(_tensors_of(result)))
         return result
 
     def _keep(self, key: Any, made: Capture | None) -> None:

@@ -126,19 +126,14 @@ class Execution(Holding):
             raise
 
 
-class Staged(Holding):
+class Staged:
     """A launch that `run()` executes once, in the stages of its plan: each gives back the memory that no later one
     needs, and memory for results is asked for by the one that writes them."""
 
     waits = False
 
     def __init__(self, step: Launch, device: AnyDevice, programs: Sequence[Program], stages: Sequence[Stage]) -> None:
-        super().__init__(device)
-        self.step, self.programs, self.stages = step, programs, stages
-        self.scratch: dict[int, OpaqueBuffer] = {}  # by number of the piece
-        self.buffers: list[Any] = [None] * len(step.plan.values)
-        for v, s in enumerate(step.inputs):
-            self.buffers[v] = s.ensure()
+        self.step, self.device, self.programs, self.stages = step, device, programs, stages
 
     @property
     def batch(self) -> Staged:
@@ -147,30 +142,32 @@ class Staged(Holding):
 
     def run(self) -> None:
         """Execute the launch."""
-        plan, device = self.step.plan, self.device
-        results = dict(zip(plan.outputs, self.step.outputs, strict=True))
-        values = {v.arg[0]: self.step.values[v.arg[0]] for v in plan.variables}
-        for stage in self.stages:
-            for v in stage.outputs:
-                self.buffers[v] = results[v].ensure()
-            taken: list[OpaqueBuffer] = []
-            try:
-                device.alloc_all([plan.temporaries[n] for n in stage.taken], taken)
-            finally:
-                self.scratch.update(zip(stage.taken, taken))
-            for v, piece in plan.memory:
-                self.buffers[v] = self.scratch.get(piece)
-            now = slice(stage.begin, stage.end)
-            _prepared(device, self.programs[now], plan.calls[now], self.buffers, values).run()
-            device.free_all([self.scratch.pop(n) for n in stage.left])
+        step, plan, device = self.step, self.step.plan, self.device
+        values = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
+        results = dict(zip(plan.outputs, step.outputs, strict=True))
+        scratch: dict[int, OpaqueBuffer] = {}  # by number of the piece
+        buffers: list[Any] = [None] * len(plan.values)
+        buffers[: len(step.inputs)] = buffers_of(step.inputs)
+        try:
+            for stage in self.stages:
+                for v in stage.outputs:
+                    buffers[v] = results[v].ensure()
+                taken: list[OpaqueBuffer] = []
+                try:
+                    device.alloc_all([plan.temporaries[n] for n in stage.taken], taken)
+                finally:
+                    scratch.update(zip(stage.taken, taken))
+                for v, piece in plan.memory:
+                    buffers[v] = scratch.get(piece)
+                now = slice(stage.begin, stage.end)
+                _prepared(device, self.programs[now], plan.calls[now], buffers, values).run()
+                device.free_all([scratch.pop(n) for n in stage.left])
+        finally:
+            device.free_all(list(scratch.values()))
 
     def timed(self) -> Timed:
         """Raises DeviceError: it runs once."""
         raise DeviceError("a launch in stages cannot time single kernels")
-
-    def close(self) -> None:
-        self.own, self.scratch = list(self.scratch.values()), {}
-        super().close()
 
 
 def buffers_of(storages: Storages) -> list[OpaqueBuffer]:
@@ -253,7 +250,8 @@ def execute(
             else:
                 here.meter.run(plan, run)
         finally:
-            run.close()
+            if isinstance(run, Execution):
+                run.close()
     for observe in here.observers:
         observe(step)
     return outputs
@@ -345,19 +343,15 @@ class Round:
             s = self.storages[i]
             if more[i + 2 * n] or s.host is not None or s.buffer is None:
                 return False
-        for i in used:
-            self._leave(i)
+        for i in used:  # it is left to those who use it, with a copy of its values; its buffer gets a new node
+            old = self.storages[i]
+            self.storages[i] = left(get_device(old.device), old)  # which no local name may refer to
+            old.reused = False
+            with arena().located():
+                self.leaves[i] = buffer_leaf(self.storages[i], self.leaves[i].shape)
         self._users.held.clear()
         self._look()
         return True
-
-    def _leave(self, i: int) -> None:
-        """Leave a result to those who use it, with a copy of its values; its buffer gets a new node."""
-        old = self.storages[i]
-        self.storages[i] = fresh = left(get_device(old.device), old)
-        old.reused = False
-        with arena().located():
-            self.leaves[i] = buffer_leaf(fresh, self.leaves[i].shape)
 
 
 class Scratch(Holding):

@@ -17,8 +17,8 @@ from anneal.backend import AnyDevice, Array, Storage, get_device
 from anneal.errors import JitError
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.guards import Failure, brief, rebuild
-from anneal.runtime.handle import Handle, Handles, Inside, Ref
+from anneal.runtime.guards import Failure, brief
+from anneal.runtime.handle import Handle, Handles, Inside, Ref, emptied, filled
 from anneal.runtime.launch import copy_of, left
 from anneal.runtime.nodes import Constants, Made, base_of, buffer_leaf, memory_of, sources_of
 from anneal.runtime.steps import Step, Storages
@@ -128,7 +128,7 @@ class Recording:
         if self.graded or self.passed or self.read_outside is not None:
             return False
         ids = set(map(id, self.results))
-        flowing = [t for t in (*self.results, *self.pending()) if t._wants and not t._leaf]
+        flowing = [t for t in self.pending(self.results) if t._wants and not t._leaf]
         return bool(flowing) and all(id(t) in ids and not t._spent for t in flowing)
 
     def refused(self, flows: bool) -> str | None:
@@ -204,9 +204,10 @@ class Recording:
                     "argument"
                 )
 
-    def pending(self) -> Handles:
-        """The live tensors that were assigned; they may be lazy still."""
-        return [t for r in self.assigned if (t := r()) is not None]
+    def pending(self, others: Handles = ()) -> Handles:
+        """Some tensors, and the live ones that were assigned, each once; they may be lazy still."""
+        assigned = [t for r in self.assigned if (t := r()) is not None]
+        return list({id(t): t for t in (*others, *assigned)}.values())
 
     def let_go(self) -> None:
         """Keep the steps and graphs no longer: they hold the memory of what the run has assigned, as it was before."""
@@ -256,7 +257,6 @@ def recording(kept: bool) -> Iterator[Recording]:
     everybodys = here.context.tensors.recordings
     everybodys.append(r)
     here.observers.append(r.steps.append)
-    here.realized.append(r.realized)
     here.assigned.append(r.assigned)
     outer, here.made = here.made, r.made
     try:
@@ -264,7 +264,6 @@ def recording(kept: bool) -> Iterator[Recording]:
     finally:
         here.made = outer
         here.assigned.pop()
-        here.realized.pop()
         here.observers.pop()
         here.recordings.pop()
         everybodys.remove(r)
@@ -296,10 +295,11 @@ def copied(call: GivenCall) -> GivenCall:
     sizes = partial(bound_sizes, values=call.bound, tag=ARGUMENT)
     given = []
     for n, t in zip(call.places, call.tensors, strict=True):
-        given.append(type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape)), t.device))
-        if t._wants and here.grad:  # a gradient goes on to the caller's
-            given[-1]._wants, given[-1]._leaf, copies[n].origin = True, False, t.uop
-    args, kwargs = rebuild((call.args, call.kwargs), iter(given), sizes)
+        wants = t._wants and here.grad
+        given.append(type(t)._from_uop(buffer_leaf(copies[n], sizes(t.uop.shape)), t.device, wants))
+        if wants:  # a gradient goes on to the caller's
+            copies[n].origin = t.uop
+    args, kwargs = filled(emptied((call.args, call.kwargs)), iter(given), sizes)
     return replace(call, args=args, kwargs=kwargs, tensors=given, storages=copies)
 
 

@@ -1,4 +1,4 @@
-"""Loops and choices on a device: their bodies are planned and compiled once, and replayed turn by turn."""
+"""Loops and choices on a device: their computations are planned and compiled once, and replayed turn by turn."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anneal import schedule
 from anneal.backend import AnyDevice, OpaqueBuffer, Storage, get_device
 from anneal.errors import CompilerError, ShapeError
 from anneal.rewrite import applied, over, rebuild
-from anneal.runtime.bodies import Choice, DeviceCall, Loop, While
+from anneal.runtime.bodies import Choice, DeviceCall, Loop
 from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
 from anneal.runtime.launch import Holding, buffers_of, compiled, new_outputs
@@ -259,46 +259,6 @@ class BoundCall(Holding):
         """All work of some steps, bound together."""
         return _Part(list(steps.bound(where, self.own, self.values)), self.device, self.values)
 
-    def _new(self, storages: Storages) -> list[OpaqueBuffer]:
-        made: list[OpaqueBuffer] = []
-        self.device.alloc_all([(s.size, s.dtype) for s in storages], made)
-        self.own += made
-        return made
-
-
-class _Turns(BoundCall):
-    """The state that turns have in common: the turn's number, and what is carried, in two buffers each.
-
-    The number lives on the device, slices are read and rows written at it, and what is carried changes between the two
-    buffers: turns are the same calls each time, so many of them are bound, and submitted, together.
-    """
-
-    carried: list[Storage]
-    pairs: list[list[OpaqueBuffer]]
-
-    def __init__(self, device: AnyDevice) -> None:
-        super().__init__(device)
-        self.count = Storage(1, dtypes.int32, device.name)
-        self.number = buffer_leaf(self.count, ())
-
-    def _pairs(self, carried: Storages, ends: Buffers, after: Storages) -> list[list[OpaqueBuffer]]:
-        """The buffers of the number and of what is carried: those of the results, and others, but for what a turn
-        writes in place."""
-        count, other = self._new([self.count] * 2)
-        kept = [made is s for s, made in zip(carried, after[1:])]
-        new = iter(self._new([s for s, same in zip(carried, kept) if not same]))
-        return [[count, *ends], [other, *[e if same else next(new) for e, same in zip(ends, kept, strict=True)]]]
-
-    def _place(self, where: dict[int, Any], odd: int, after: Storages) -> None:
-        """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
-        where |= _places(((self.count, *self.carried), self.pairs[odd]), (after, self.pairs[1 - odd]))
-
-    def _begin(self, number: int, sources: Buffers, first: Buffers, carried: Storages) -> None:
-        """Count from `number`, and carry the first values."""
-        self.device.upload(first[0], np.full(1, number, np.int32))
-        for source, to, s in zip(sources, first[1:], carried, strict=True):
-            self.device.copy(source, to, s.size, s.dtype)
-
 
 def _steps(roots: Nodes, device: AnyDevice, rows: Storages, carried: Storages) -> _Steps:
     """The steps of a turn, in which what is carried is written in place where no step reads it after that, and where
@@ -310,24 +270,29 @@ def _steps(roots: Nodes, device: AnyDevice, rows: Storages, carried: Storages) -
     return _Steps(roots, device, rows) if made.torn else made
 
 
-class _BoundLoop(_Turns):
-    """A turn reads what is carried in one of two buffers and writes the other. An odd number of turns begins in the
-    other one, so that every loop ends in the buffers of its results; turns are made from the last ones back, by
-    numbers of them that are bound together, and are the same whatever the number of all is."""
+class _BoundLoop(BoundCall):
+    """The turn's number lives on the device, slices are read and rows written at it, and what is carried has two
+    buffers, of which a turn reads one and writes the other: turns are the same calls each time, so many of them are
+    bound, and submitted, together.
+
+    An odd number of turns begins in the other buffer, so that every loop ends in the buffers of its results; turns are
+    made from the last ones back, by numbers of them that are bound together, and are the same whatever the number of
+    all is. Where that is unknown, the host reads before each turn whether there is one.
+    """
 
     def __init__(self, loop: Loop, device: AnyDevice) -> None:
         super().__init__(device)
-        self.loop = loop
-        at, room = self.number, most(loop.length)
+        self.loop, self.count = loop, Storage(1, dtypes.int32, device.name)
+        at, room, n = buffer_leaf(self.count, ()), most(loop.length), loop.carried
         constants, carried, slices = loop.parts(loop.body.parameters[1:])
         leaves, self.sources = _placeholders((*constants, *carried), device)
         for p in slices:
             whole = Storage(int(p.size) * room, p.dtype, device.name)
             self.sources.append(whole)
             leaves.append(_slice(buffer_leaf(whole, (room, *p.shape)), at))
-        n = loop.carried
-        results = applied(loop.body, [at, *leaves])
-        results = _as_updates(results, loop.parts(leaves)[1])
+        made = applied(loop.body, [at, *leaves])
+        self.condition = _Steps(made[n:], device) if loop.tests else None
+        results = _as_updates(made[:n] if loop.tests else made, loop.parts(leaves)[1])
         self.rows = [Storage(int(r.size) * room, r.dtype, device.name) for r in results[n:]]
         roots = [at + (-1 if loop.reverse else 1), *results[:n]]
         for r, s in zip(results[n:], self.rows, strict=True):
@@ -335,22 +300,43 @@ class _BoundLoop(_Turns):
             begins = (None, *[0] * len(r.shape))
             row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))
             roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
-        self.steps = _steps(roots, device, self.rows, loop.parts(self.sources)[1])
+        self.carried = loop.parts(self.sources)[1]
+        self.steps = _steps(roots, device, self.rows, self.carried)
 
     def _forget(self) -> None:
         self.parts: dict[tuple[int, int], _Part] = {}  # by the number of turns, and the buffers of the first
         self.turns: list[list[_Work]] = [[], []]
+        self.tests: list[_Part] = []
 
     def _prepare(self) -> None:
-        n = self.loop.carried
+        n, new = self.loop.carried, list[OpaqueBuffer]()
+        kept = [made is s for s, made in zip(self.carried, self.steps.results[1:])]  # what a turn writes in place
+        others = [s for s, same in zip(self.carried, kept) if not same]
+        self.device.alloc_all([(s.size, s.dtype) for s in (self.count, self.count, *others)], new)
+        self.own += new
+        first, second, *rest = new
+        ends, free = self.outputs[:n], iter(rest)
+        # of the number and of what is carried: those of the results, and others
+        self.pairs = [
+            [first, *ends],
+            [second, *[e if same else next(free) for e, same in zip(ends, kept, strict=True)]],
+        ]
         self.where = _places((self.sources, self.inputs), (self.rows, self.outputs[n:]))
-        self.carried = list(self.loop.parts(self.sources)[1])
-        self.pairs = self._pairs(self.carried, self.outputs[:n], self.steps.results)
+        if self.condition:
+            for odd in (0, 1):
+                self._place(odd)
+                self.tests.append(self._whole(self.condition, self.where))
+            self.goes_on = self.where[id(self.condition.results[0])]
+
+    def _place(self, odd: int) -> None:
+        """Have a turn read the first of the two buffers and write what it computes to the second, or back."""
+        before, after = (self.count, *self.carried), self.steps.results[: 1 + len(self.carried)]
+        self.where |= _places((before, self.pairs[odd]), (after, self.pairs[1 - odd]))
 
     def _turn(self, odd: int) -> list[_Work]:
         """The work of a turn from the first of the two buffers to the second, or back."""
         if not self.turns[odd]:
-            self._place(self.where, odd, self.steps.results[: 1 + len(self.carried)])
+            self._place(odd)
             self.turns[odd] = list(self.steps.bound(self.where, self.own, self.values))
         return self.turns[odd]
 
@@ -364,18 +350,35 @@ class _BoundLoop(_Turns):
 
     def _run(self) -> None:
         (length,) = evaluator((self.loop.length,))(self.values)
-        first = length % 2
-        self._begin(
-            length - 1 if self.loop.reverse else 0, self.loop.parts(self.inputs)[1], self.pairs[first], self.carried
-        )
-        if length <= 0:
-            return
-        together = 2 * max(1, _TOGETHER // (2 * max(1, len(self._turn(first)))))
-        times, rest = divmod(length, together)
-        if rest:
-            self._part(rest, first).run(self.values)
-        for _ in range(times):
-            self._part(together, 0).run(self.values)
+        odd = length % 2
+        start = np.full(1, length - 1 if self.loop.reverse else 0, np.int32)
+        self.device.upload(self.pairs[odd][0], start)
+        self._copy(self.loop.parts(self.inputs)[1], self.pairs[odd][1:])
+        if self.tests:
+            self._run_while()
+        elif length > 0:
+            together = 2 * max(1, _TOGETHER // (2 * max(1, len(self._turn(odd)))))
+            times, rest = divmod(length, together)
+            if rest:
+                self._part(rest, odd).run(self.values)
+            for _ in range(times):
+                self._part(together, 0).run(self.values)
+
+    def _run_while(self) -> None:
+        odd = 0
+        while True:
+            self.tests[odd].run(self.values)
+            if not self.device.download(self.goes_on, 1, dtypes.bool_).item():
+                break
+            self._part(1, odd).run(self.values)
+            odd = 1 - odd
+        if odd:
+            self._copy(self.pairs[1][1:], self.outputs)
+
+    def _copy(self, sources: Buffers, to: Buffers) -> None:
+        """Copy what is carried from some buffers to others."""
+        for source, target, s in zip(sources, to, self.carried, strict=True):
+            self.device.copy(source, target, s.size, s.dtype)
 
 
 def _slice(whole: UOp, at: UOp) -> UOp:
@@ -385,62 +388,21 @@ def _slice(whole: UOp, at: UOp) -> UOp:
     return UOp(Op.RESHAPE, whole.dtype, (UOp(Op.GATHER, whole.dtype, (whole, index), 0),), shape[1:])
 
 
-class _BoundWhile(_Turns):
-    """Each turn's condition is read by the host before the turn."""
-
-    def __init__(self, call: While, device: AnyDevice) -> None:
-        super().__init__(device)
-        self.constants = call.constants
-        condition, body = call.bodies
-        leaves, self.sources = _placeholders(body.parameters[1:], device)
-        given = [self.number, *leaves]
-        self.condition = _Steps(applied(condition, given), device)
-        results = _as_updates(applied(body, given), leaves[self.constants :])
-        self.body = _steps([self.number + 1, *results], device, (), self.sources[self.constants :])
-
-    def _forget(self) -> None:
-        self.turns: list[tuple[_Part, _Part]] = []
-
-    def _prepare(self) -> None:
-        self.carried = self.sources[self.constants :]
-        self.pairs = self._pairs(self.carried, self.outputs, self.body.results)
-        where = _places((self.sources, self.inputs))
-        for odd in (0, 1):
-            self._place(where, odd, self.body.results)
-            self.turns.append((self._whole(self.condition, where), self._whole(self.body, where)))
-        self.goes_on = where[id(self.condition.results[0])]
-
-    def _run(self) -> None:
-        self._begin(0, self.inputs[self.constants :], self.pairs[0], self.carried)
-        odd = 0
-        while True:
-            condition, body = self.turns[odd]
-            condition.run(self.values)
-            if not self.device.download(self.goes_on, 1, dtypes.bool_).item():
-                break
-            body.run(self.values)
-            odd = 1 - odd
-        if odd:
-            for ours, out, s in zip(self.pairs[1][1:], self.outputs, self.carried, strict=True):
-                self.device.copy(ours, out, s.size, s.dtype)
-
-
 class _BoundChoice(BoundCall):
-    """The condition is read by the host, and one of the bodies run."""
+    """The condition is read by the host, and one of the two ways taken."""
 
     def __init__(self, call: Choice, device: AnyDevice) -> None:
         super().__init__(device)
-        self.bodies = []
-        for body in call.bodies:
-            leaves, sources = _placeholders(body.parameters, device)
-            self.bodies.append((_Steps(applied(body, leaves), device), sources))
+        leaves, self.sources = _placeholders(call.body.parameters, device)
+        results, n = applied(call.body, leaves), len(call.results)
+        self.steps = [_Steps(way, device) for way in (results[:n], results[n:])]
 
     def _forget(self) -> None:
         self.ways: list[_Part] = []
 
     def _prepare(self) -> None:
-        for steps, sources in self.bodies:
-            where = _places((sources, self.inputs[1:]), (steps.results, self.outputs))
+        for steps in self.steps:
+            where = _places((self.sources, self.inputs[1:]), (steps.results, self.outputs))
             self.ways.append(self._whole(steps, where))
 
     def _run(self) -> None:
@@ -468,9 +430,6 @@ class _BoundHostCall(BoundCall):
             self.tell(found)
 
 
-_KINDS: dict[type[DeviceCall], Callable[..., BoundCall]] = {Loop: _BoundLoop, While: _BoundWhile, Choice: _BoundChoice}
-
-
 # loops and choices that are planned and compiled, and bound to no buffers, by function and device
 _plans: Recent[tuple[Any, AnyDevice], BoundCall] = Recent(64)
 schedule.WITH_PLANS.append(_plans.clear)
@@ -488,7 +447,8 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
     key = function.free, device
     found = _plans[key]
     if found is None:
-        found = _plans[key] = _KINDS[type(function)](function, device)
+        kind: Any = _BoundLoop if isinstance(function, Loop) else _BoundChoice
+        found = _plans[key] = kind(function, device)
     return found
 
 

@@ -52,7 +52,7 @@ class Given:
     def made_again(self, log: Log, run: Run, given: Sequence[Handle | None]) -> list[Any]:
         """The new results, and the arguments that the call changes, of the same call with some other tensors."""
         tensors = [
-            _stand_in(cls, log.node(template), wants, device) if t is None else t
+            cls._from_uop(log.node(template), device, wants) if t is None else t
             for t, (template, cls, wants, device) in zip(given, self.tensors, strict=True)
         ]
         found = iter(tensors)
@@ -199,7 +199,7 @@ def _made_again(logs: Iterable[Log]) -> None:
                     if tensors[0] is not None:
                         results = [run(tensors[0])]
                     elif x is not None and u is not None:
-                        results = [_stand_in(type(x), u, True, x._device)]
+                        results = [type(x)._from_uop(u, x._device, True)]
                 elif tensors.count(None) < len(tensors):
                     known = isinstance(given, Given)
                     results = given.made_again(log, run, tensors) if known else _replaced(log, tensors, *given)
@@ -238,14 +238,8 @@ def _replaced(log: Log, tensors: list[Any], given: Nodes, made: Nodes) -> list[A
                 "a hook, or retain_grad, comes after a use of the tensor that does not show in the graph: register it "
                 "before the tensor is used"
             )
-        out.append(_stand_in(type(like), node, True, like._device))
+        out.append(like._from_uop(node, like._device, True))
     return out
-
-
-def _stand_in(cls: type[Handle], u: UOp, wants: bool, device: str) -> Handle:
-    t = cls._from_uop(u, device)
-    t._wants, t._leaf = wants, not wants
-    return t
 
 
 # -- late calls of captured functions --------------------------------------------------------------------------------

@@ -588,5 +588,5 @@ def carried(x: Tensor, y: Tensor) -> Tensor:
     def moved(device: str) -> Any:
         return lambda _, __, ___, given: [None if t is None else t.to(device) for t in given]
 
-    made = attached(f"to({there!r})", [x], [x.uop], [y], [], moved(back), moved(there))
+    made = attached(f"to({there!r})", [x], [x.uop], [y], moved(back), moved(there))
     return made[0]

@@ -182,9 +182,11 @@ class Tensor(Methods):
         return t.requires_grad_() if requires_grad else t
 
     @classmethod
-    def _from_uop(cls, u: UOp, device: str) -> Tensor:
-        """The tensor that shows a node."""
-        return cls._fresh(u, device)
+    def _from_uop(cls, u: UOp, device: str, wants: bool = False) -> Tensor:
+        """The tensor that shows a node; whether it `wants` a gradient."""
+        t = cls._fresh(u, device)
+        t._wants, t._leaf = wants, not wants
+        return t
 
     def _lift(self, other: Any, name: str = "") -> Tensor:
         """`other` as a tensor on this device: itself, or an array or number (weak dtype) wrapped."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import wraps
+from itertools import repeat
 from typing import Any, Literal
 
 from anneal.errors import ShapeError, TransformError
@@ -199,10 +200,24 @@ def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
     """The derivative of a call for `n` examples, from that for one; `flags` say which inputs, and which saved values,
     have an axis of examples."""
 
+    every = repeat(True)
+
+    def mapped(rule: DerivativeRule, xs: Nodes, ys: Nodes, saved: Nodes, wide: Some) -> list[tuple[UOp, bool] | None]:
+        """The results, for all examples, of a rule for one, each with whether it has an axis of examples."""
+        of_all: Any = xs, ys, saved, wide
+        stands = [
+            [stand_in(u.dtype, u.shape[1:]) if u is not None and has else u for u, has in zip(several, flagged)]
+            for several, flagged in zip(of_all, (flags, every, flags[len(xs) :], every))
+        ]
+        made, young = of_stand_ins(lambda: rule(*stands))
+        fronts = {s: u for pair in zip(stands, of_all) for s, u in zip(*pair) if s is not u}
+        found = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
+        return [None if c is None else next(found) for c in made]
+
     def pull(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
         wide = [whole(g, y) for y, g in zip(ys, given, strict=True)]
         out: list[UOp | None] = []
-        for found, has, x in zip(_mapped(d.pull, xs, ys, saved, wide, flags, n), flags, xs):
+        for found, has, x in zip(mapped(d.pull, xs, ys, saved, wide), flags, xs):
             u = None if found is None else full(*found, n)
             # where all examples share the input, their cotangents add up
             out.append(u if u is None or has else nodes.reshape(nodes.reduce_axis(u, Op.ADD, (0,)), x.shape))
@@ -211,33 +226,9 @@ def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
     def push(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
         wide = [None if t is None else full(t, f, n) for t, f in zip(given, flags)]
         assert d.push is not None
-        return [None if f is None else full(*f, n) for f in _mapped(d.push, xs, ys, saved, wide, flags, n)]
+        return [None if f is None else full(*f, n) for f in mapped(d.push, xs, ys, saved, wide)]
 
     return Derivative(d.name, pull, None if d.push is None else push)
-
-
-def _mapped(
-    rule: DerivativeRule, xs: Nodes, ys: Nodes, saved: Nodes, given: Some, flags: Flags, n: int
-) -> list[tuple[UOp, bool] | None]:
-    """The results, for all examples, of a rule for one, each with whether it has an axis of examples."""
-    there = [g for g in given if g is not None]
-    every = (*xs, *ys, *saved, *there)
-    has = [*flags[: len(xs)], *[True] * len(ys), *flags[len(xs) :], *[True] * len(there)]
-
-    inputs = len(xs)
-    values = inputs + len(ys)
-    last = values + len(saved)
-
-    def of_one(stands: list[UOp]) -> Some:
-        rest = iter(stands[last:])
-        whole = [None if g is None else next(rest) for g in given]
-        return rule(stands[:inputs], stands[inputs:values], stands[values:last], whole)
-
-    stands = [stand_in(u.dtype, u.shape[1:]) if h else u for u, h in zip(every, has, strict=True)]
-    made, young = of_stand_ins(of_one, stands)
-    fronts = {s: u for s, u in zip(stands, every) if s is not u}
-    all_of = iter(rewritten([c for c in made if c is not None], fronts, n, young=set(young)))
-    return [None if c is None else next(all_of) for c in made]
 
 
 def _call(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:

@@ -101,7 +101,8 @@ class Backward:
             return [known.get(n) for n in range(len(self.inputs))]
 
     def _pass_for(self, given: Some) -> tuple[Again, list[int], list[int]]:
-        """The backward pass for cotangents like these; see `_made`."""
+        """The backward pass for cotangents like these, the numbers of those that it reads, and of the inputs whose
+        gradients it gives."""
         numbers = [None if g is None else number_of(g) for g in given]
         there = [g is not None for g in given]
         if (*there, *numbers) not in self._passes and len(self._passes) >= _NUMBERS:
@@ -110,22 +111,17 @@ class Backward:
         key = (*there, *numbers)
         if key not in self._passes:
             with arena().untracked():
-                self._passes[key] = self._made(given, numbers)
+                each = list(zip(there, self.cotangents, numbers, strict=True))
+                seeds = [None if not has else c if x is None else const(c.dtype, x) for has, c, x in each]
+                wanted = [n for n, (has, _, x) in enumerate(each) if has and x is None]
+                grads = self.gradients(seeds)
+                found = [n for n, g in enumerate(grads) if g is not None]
+                known = dict(zip(self.residuals, self.kept, strict=True))
+                roots = tuple([rebuild(u, over, known) for u in _plain([g for g in grads if g is not None])])
+                parameters = (*self.holes, *self.kept, *[self.cotangents[n] for n in wanted])
+                function = GraphFunction(self.name, "backward", parameters, roots)
+                self._passes[key] = Again(self.device, function), wanted, found
         return self._passes[key]
-
-    def _made(self, given: Some, numbers: Sequence[Any]) -> tuple[Again, list[int], list[int]]:
-        """A backward pass, the numbers of the cotangents that it reads, and of the inputs that it has gradients of."""
-        seeds = [
-            None if g is None else c if x is None else const(c.dtype, x)
-            for g, c, x in zip(given, self.cotangents, numbers, strict=True)
-        ]
-        grads = self.gradients(seeds)
-        there = [n for n, g in enumerate(grads) if g is not None]
-        known = dict(zip(self.residuals, self.kept, strict=True))
-        roots = tuple([rebuild(u, over, known) for u in _plain([g for g in grads if g is not None])])
-        wanted = [n for n, (g, x) in enumerate(zip(given, numbers, strict=True)) if g is not None and x is None]
-        parameters = (*self.holes, *self.kept, *[self.cotangents[n] for n in wanted])
-        return Again(self.device, GraphFunction(self.name, "backward", parameters, roots)), wanted, there
 
 
 def captured_backward(device: str, function: GraphFunction, flowing: Sequence[int], inputs: Sequence[int]) -> Backward:

@@ -21,13 +21,12 @@ R = TypeVar("R")
 
 
 class _Made(NamedTuple):
-    """A call as its derivative needs it: no tensor is held here."""
+    """A call as its derivative needs it, without its tensors."""
 
     plain: Args  # the arguments that are not differentiated
     slots: Args  # the others, without their tensors
     shape: Any  # the result without its tensors
     kinds: list[bool]  # which tensors of the result are floats
-    residuals: Any  # what `_run` gave, without its tensors
 
 
 class _Custom(Generic[P, R]):
@@ -57,12 +56,11 @@ class _Custom(Generic[P, R]):
         for leaf in leaves:
             if not is_tensor(leaf):
                 raise TransformError(f"{self.name}: returns a tree of tensors, and {type(leaf).__name__} is none")
-        floats, saved = [y for y in leaves if y.dtype.is_float], list[Tensor]()
         plain, kinds = tuple([a for n, a in enumerate(args) if n in at]), [y.dtype.is_float for y in leaves]
-        call = _Made(plain, emptied(given), emptied(out), kinds, emptied(residuals, saved))
+        call, floats = _Made(plain, emptied(given), emptied(out), kinds), list(compress(leaves, kinds))
         pull, push = [f and functools.partial(f, call) for f in (self._pull, self._push)]
         nodes = [t.uop for t in inputs]
-        found = iter(attached(self.name, inputs, nodes, floats, saved, pull, push) if floats else ())
+        found = iter(attached(self.name, inputs, nodes, floats, pull, push, residuals) if floats else ())
         result: R = rebuild(out, iter([next(found) if is_float else y for y, is_float in zip(leaves, kinds)]))
         return result
 
@@ -106,10 +104,10 @@ class custom_vjp(_Custom[P, R]):
             )
         return both[0], both[1]
 
-    def _pull(self, call: _Made, _: Any, outputs: Tensors, rest: Tensors, cotangents: Sequence[Any]) -> list[Any]:
+    def _pull(self, call: _Made, _: Any, outputs: Tensors, residuals: Any, cotangents: Sequence[Any]) -> list[Any]:
         found = iter([y.zeros_like() if g is None else g for y, g in zip(outputs, cotangents, strict=True)])
         whole = filled(call.shape, iter([next(found) if is_float else None for is_float in call.kinds]))
-        several = _several(self._rule[1](*call.plain, filled(call.residuals, iter(rest)), whole))
+        several = _several(self._rule[1](*call.plain, residuals, whole))
         if len(several) != len(call.slots):
             raise GradientError(
                 f"custom_vjp: bwd of {self.name} gives {len(several)} cotangents for {len(call.slots)} arguments: a "
@@ -231,6 +229,22 @@ class FunctionCtx:
         """
         self._zeros = bool(value)
 
+    def _taken(self) -> Options:
+        """The attributes with tensors, which this has no more."""
+        found = {name: value for name, value in vars(self).items() if any(map(is_tensor, flatten(value)))}
+        for name in found:
+            delattr(self, name)
+        return found
+
+    def _with(self, state: Options, f: Fun, given: Sequence[Any]) -> list[Any]:
+        """The results of a function of this, which has these attributes meanwhile, and of what is given."""
+        vars(self).update(state)
+        try:
+            return _several(f(self, *given))
+        finally:
+            for name in state:
+                delattr(self, name)
+
 
 class Function:
     """Base of ops with a derivative of their own: `forward(ctx, *args)`, `backward(ctx, *grads)`, called by `apply`.
@@ -284,36 +298,55 @@ class Function:
         if kwargs:
             raise GradientError(f"{cls.__name__}.apply: takes positional arguments alone, not {', '.join(kwargs)}")
         ctx = FunctionCtx(tuple([wants_gradient(a) for a in args]))
-        places = [n for n, a in enumerate(args) if is_tensor(a)]
         wants = any(ctx.needs_input_grad)
-        nodes = [args[n].uop for n in places] if wants else []  # before `forward` may change one in place
+        nodes = [a.uop for a in args if is_tensor(a)] if wants else []  # before `forward` may change one in place
         with no_grad():
             if cls.setup_context is Function.setup_context:
                 out = cls.forward(ctx, *args)
             else:
                 out = cls.forward(*args)
                 cls.setup_context(ctx, args, out)
-        return _results(cls, ctx, args, places, nodes, out) if wants else out
+        return _results(cls, ctx, args, nodes, out) if wants else out
 
 
-def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int], nodes: list[Any], out: Any) -> Any:
-    """The results with their derivative."""
-    several = _several(out)
+def _results(cls: type[Function], ctx: FunctionCtx, args: Args, nodes: list[Any], out: Any) -> Any:
+    """The results with their derivative, by functions which hold no tensor: `ctx` gets back what it has of them."""
+    several, count, places = _several(out), len(args), [n for n, a in enumerate(args) if is_tensor(a)]
     at = [n for n, y in enumerate(several) if is_tensor(y) and y.dtype.is_float and id(y) not in ctx._plain]
     if not at:
         return out
     if cls.backward is Function.backward and cls.jvp is Function.jvp:
         raise GradientError(f"{cls.__name__}: a gradient is wanted, and the class defines neither backward nor jvp")
     others = [(y.shape, y.dtype, y.device) if is_tensor(y) and n not in at else None for n, y in enumerate(several)]
-    saved, pull, push = _rules(cls, ctx, len(args), places, at, others)
+
+    def pull(_: Any, outputs: Tensors, state: Options, given: Sequence[Any]) -> list[Any]:
+        fills = ctx._zeros
+        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in others]
+        for n, y, g in zip(at, outputs, given, strict=True):
+            found[n] = y.zeros_like() if g is None and fills else g
+        grads = ctx._with(state, cls.backward, found)
+        if len(grads) < count or any(g is not None for g in grads[count:]):
+            raise GradientError(
+                f"{cls.__name__}.backward gives {len(grads)} gradients for {count} arguments of forward: one for each, "
+                "None where there is none"
+            )
+        return [grads[n] for n in places]
+
+    def push(_: Any, __: Any, state: Options, given: Sequence[Any]) -> list[Any]:
+        tangents: list[Any] = [None] * count
+        for n, t in zip(places, given, strict=True):
+            tangents[n] = t
+        made = ctx._with(state, cls.jvp, tangents)
+        return [made[n] for n in at]
+
     made = attached(
         cls.__name__,
         [args[n] for n in places],
         nodes,
         [several[n] for n in at],
-        saved,
         None if cls.backward is Function.backward else pull,
         None if cls.jvp is Function.jvp else push,
+        ctx._taken(),
     )
     results = list(several)
     for n, y in zip(at, made, strict=True):
@@ -323,51 +356,6 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, places: list[int
         else:
             results[n] = y
     return type(out)(results) if isinstance(out, (tuple, list)) else results[0]
-
-
-def _rules(
-    cls: type[Function], ctx: FunctionCtx, count: int, places: list[int], at: list[int], others: list[Any]
-) -> tuple[list[Tensor], OfTensors, OfTensors]:
-    """The tensors saved in `ctx`, which gets them back for each derivative, and the derivative of a call by functions,
-    which hold no tensor.
-
-    Args:
-        count: the number of arguments. places: of the tensors among them. at: the numbers of the results through which
-            gradients flow. others: the shape, dtype and device of other tensors among the results.
-    """
-    state = vars(ctx)
-    found = {name: value for name, value in state.items() if any(map(is_tensor, flatten(value)))}
-    kept: Options = {name: emptied(value) for name, value in found.items()}
-    state.update(kept)
-
-    def with_ctx(saved: Tensors, f: Fun, given: Sequence[Any]) -> list[Any]:
-        state.update(filled(kept, iter(saved)))
-        try:
-            return _several(f(ctx, *given))
-        finally:
-            state.update(kept)
-
-    def pull(_: Any, outputs: Tensors, saved: Tensors, given: Sequence[Any]) -> list[Any]:
-        fills = ctx._zeros
-        found = [zeros(*y[0], dtype=y[1], device=y[2]) if fills and y is not None else None for y in others]
-        for n, y, g in zip(at, outputs, given, strict=True):
-            found[n] = y.zeros_like() if g is None and fills else g
-        grads = with_ctx(saved, cls.backward, found)
-        if len(grads) < count or any(g is not None for g in grads[count:]):
-            raise GradientError(
-                f"{cls.__name__}.backward gives {len(grads)} gradients for {count} arguments of forward: one for each, "
-                "None where there is none"
-            )
-        return [grads[n] for n in places]
-
-    def push(_: Any, __: Any, saved: Tensors, given: Sequence[Any]) -> list[Any]:
-        tangents: list[Any] = [None] * count
-        for n, t in zip(places, given, strict=True):
-            tangents[n] = t
-        made = with_ctx(saved, cls.jvp, tangents)
-        return [made[n] for n in at]
-
-    return [x for x in flatten(found) if is_tensor(x)], pull, push
 
 
 def once_differentiable(backward: F) -> F:
@@ -385,7 +373,7 @@ def once_differentiable(backward: F) -> F:
             def refused(*_: Any) -> Any:
                 raise GradientError("a function marked with @once_differentiable was to be differentiated twice")
 
-            found = attached("once_differentiable", inputs, nodes, [several[n] for n in at], [], refused)
+            found = attached("once_differentiable", inputs, nodes, [several[n] for n in at], refused)
             for n, c in zip(at, found, strict=True):
                 several[n] = c
         return tuple(several)
@@ -401,9 +389,9 @@ def once_differentiable(backward: F) -> F:
 
 
 Tensors = Sequence["Tensor"]
-# (inputs, results, saved, cotangents of results) -> one of each input; or tangents of inputs -> one of each result;
+# (inputs, results, state, cotangents of results) -> one of each input; or tangents of inputs -> one of each result;
 # None is zero
-OfTensors = Callable[[Tensors, Tensors, Tensors, Sequence[Any]], Sequence[Any]]
+OfTensors = Callable[[Tensors, Tensors, Any, Sequence[Any]], Sequence[Any]]
 
 
 def wants_gradient(x: Any) -> bool:
@@ -416,16 +404,19 @@ def attached(
     inputs: Tensors,
     nodes: Nodes,
     results: Tensors,
-    saved: Tensors,
     pull: OfTensors | None,
     push: OfTensors | None = None,
+    state: Any = (),
     notes: bool = True,
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
 
     `name` is for messages, `nodes` are those that the inputs had when the call began; with `notes` the inputs count as
-    used. What is saved comes back to the functions: an input or a result among it is that of the call.
+    used. The tensors in `state` are saved, and come back to the functions in it: an input or a result among them is
+    that of the call.
     """
+    saved: list[Tensor] = []
+    kept = emptied(state, saved)
     kind, near, far = type(inputs[0]), inputs[0].device, results[0].device
     own = {id(t): n for n, t in reversed(list(enumerate((*inputs, *results))))}
     places = [own.get(id(x)) for x in saved]
@@ -433,14 +424,11 @@ def attached(
     wants, flags = [x.requires_grad for x in inputs], [x.requires_grad for x in others]
 
     def tensors(u: Nodes, wanted: Sequence[bool], device: str = near) -> list[Tensor]:
-        made = [kind._from_uop(n, device) for n in u]
-        for t, w in zip(made, wanted, strict=True):
-            t._wants, t._leaf = w, not w
-        return made
+        return [kind._from_uop(n, device, w) for n, w in zip(u, wanted, strict=True)]
 
     def call(f: OfTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
         xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), iter(tensors(s, flags))
-        back = [next(rest) if n is None else [*xs, *ys][n] for n in places]
+        back = filled(kept, iter([next(rest) if n is None else [*xs, *ys][n] for n in places]))
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
         where = far if f is pull else near
         values = [None if g is None else tensors([ended(g) if last else g], [not last], where)[0] for g in given]

@@ -252,7 +252,7 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
         return [g]
 
     u = x.uop
-    (y,) = attached("register_hook", [x], [u], [x], [], pull, notes=False)
+    (y,) = attached("register_hook", [x], [u], [x], pull, notes=False)
     derivative = derivative_of(y.uop)
     assert derivative is not None
     derivative.hooks = hooks

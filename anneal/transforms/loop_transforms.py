@@ -7,16 +7,19 @@ rows: what is carried, and what was summed up or looped for; the rest is compute
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
 from anneal.errors import GradientError
 from anneal.ops import nodes
 from anneal.rewrite import over, rebuild
-from anneal.runtime import Choice, Loop, Rules, While, chosen, extended, looped, repeated_while
+from anneal.runtime import Choice, Loop, Rules, chosen, looped
 from anneal.transforms.batching import Flagged, Flags, full, rewritten, swapped
 from anneal.transforms.walks import added, paths, pull_back, push_forward, stand_in, whole
-from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import Size
 
+T = TypeVar("T")
 Pairs = list[tuple[UOp, UOp]]  # what stands for a value in a body, and the node that is passed for it
 States = Sequence[tuple[UOp, UOp, UOp]]  # what stands for what is carried, its first value, and its next one
 
@@ -138,12 +141,20 @@ def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
     """The loop with what the reverse needs among its rows, and the numbers of those results."""
     kept = pulled.kept(loop.body.parameters[0])
     missing = [u for u in kept if u not in pulled.stacked]
-    longer = extended(loop, missing) if missing else loop
+    longer = loop
+    if missing:
+        body = GraphFunction("body", (), loop.body.parameters, (*loop.body.results, *missing))
+        longer = loop.over(body, loop.extra + len(missing))
     place = {r: k for k, r in enumerate(longer.body.results) if k >= loop.carried}
     return longer, {u: place[u] for u in kept}
 
 
 def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
+    if loop.tests:
+        raise GradientError(
+            f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
+            "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
+        )
     n = loop.carried
     pulled = _Pulled(loop, [g is not None for g in given], wants)
     longer, place = _with_rows(loop, pulled)
@@ -161,9 +172,7 @@ def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
     states = [(g, whole(given[k], g), following) for (k, g), following in zip(pulled.ends.items(), nexts, strict=True)]
     states += [(total, whole(None, u), total + u) for u, total in sums.carried.items()]
     ends, stacked = looped(
-        loop,
-        loop.length,
-        not loop.reverse,
+        replace(loop, reverse=not loop.reverse),
         loop.body.parameters[0],
         list(fixed.items()),
         states,
@@ -274,21 +283,17 @@ def _over_all_turns(u: UOp, arrays: Known, fixed: Known, length: Size) -> UOp:
     return UOp(Op.SCATTER_ADD, u.dtype, tuple(joined), u.arg)
 
 
-def _pull_while(loop: While, src: Nodes, given: Some, wants: Flags) -> Some:
-    raise GradientError(
-        f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
-        "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
-    )
+def _halves(several: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """The halves of a list: of the first of two ways, and of the second."""
+    n = len(several) // 2
+    return several[:n], several[n:]
 
 
 def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
-    parameters = call.bodies[0].parameters
+    parameters, several = call.body.parameters, _halves(call.body.results)
     targets = [p for p, wanted in zip(parameters, wants[1:], strict=True) if wanted and p.dtype.is_float]
-    seeds = {k: _like(r) for k, r in enumerate(call.bodies[0].results) if given[k] is not None}
-    each = [
-        pull_back([(body.results[k], g) for k, g in seeds.items()], *paths(_order(body.results), targets))
-        for body in call.bodies
-    ]
+    seeds = {k: _like(r) for k, r in enumerate(several[0]) if given[k] is not None}
+    each = [pull_back([(way[k], g) for k, g in seeds.items()], *paths(_order(way), targets)) for way in several]
     wanted = [p for p in parameters if any(p in grads for grads in each)]
     ways = [[whole(g.get(p), p) for p in wanted] for g in each]
     pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
@@ -307,25 +312,9 @@ def _pushed(results: Nodes, tangents: Known) -> Some:
     return [whole(known[r], r) if r in known else None for r in results]
 
 
-def _remade(
-    loop: Loop | While, constants: Pairs, states: States, slices: Pairs, rows: Nodes, beside: Nodes
-) -> tuple[list[UOp], list[UOp]]:
-    """The last values of what a loop like another carries, and its rows: as for `looped`, and for `repeated_while`;
-    `beside` is in place of what `_beside_results` gives."""
-    turn = loop.bodies[0].parameters[0]
-    if isinstance(loop, While):
-        return repeated_while(loop.name, turn, constants, states, beside[0]), []
-    return looped(loop, loop.length, loop.reverse, turn, constants, states, slices, rows, inside=beside)
-
-
-def _beside_results(loop: Loop | While) -> Nodes:
-    """The graphs over a turn's values that are no results of it."""
-    return loop.bodies[0].results if isinstance(loop, While) else list(loop.inside)
-
-
-def _push_turns(loop: Loop | While, src: Nodes, given: Some) -> Some:
-    body = loop.bodies[-1]
-    parameters = body.parameters[1:]
+def _push_turns(loop: Loop, src: Nodes, given: Some) -> Some:
+    body = loop.body
+    turn, *parameters = body.parameters
     constants, carried, slices = loop.parts(parameters)
     of, tangents = dict(zip(parameters, src, strict=True)), dict(zip(parameters, given, strict=True))
     known = {p: _like(p) for p, t in tangents.items() if t is not None}
@@ -344,23 +333,22 @@ def _push_turns(loop: Loop | While, src: Nodes, given: Some) -> Some:
     moving = [k for k, p in enumerate(carried) if p in known]
     states += [(known[p], whole(tangents[p], p), whole(made[k], p)) for k in moving for p in (carried[k],)]
     rows = {k: t for k, t in enumerate(made) if t is not None and k >= len(carried)}
-    beside = _beside_results(loop)
-    ends, out = _remade(loop, both(constants), states, both(slices), list(rows.values()), beside)
+    inner = [*loop.tests, *rows.values()]
+    ends, out = looped(loop, turn, both(constants), states, both(slices), inner, inside=loop.inside)
     found = dict(zip([*moving, *rows], [*ends[len(carried) :], *out], strict=True))
-    return [found.get(k) for k in range(len(body.results))]
+    return [found.get(k) for k in range(len(loop.results))]
 
 
 def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
-    parameters = call.bodies[0].parameters
+    parameters, results = call.body.parameters, call.body.results
     known = {p: _like(p) for p, t in zip(parameters, given[1:], strict=True) if t is not None}
-    ways = [_pushed(body.results, known) for body in call.bodies]
+    ways = _halves(_pushed(results, known))
     wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(t is not None for t in both)]
-    results = call.bodies[0].results
     wide = [[whole(way[k], results[k]) for k in wanted] for way in ways]
     pairs = [*zip(parameters, src[1:], strict=True)]
     pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
     found = dict(zip(wanted, chosen(call.name, src[0], pairs, wide) if wanted else (), strict=True))
-    return [found.get(k) for k in range(len(results))]
+    return [found.get(k) for k in range(len(call.results))]
 
 
 # -- many examples ----------------------------------------------------------------------------------------------------
@@ -371,16 +359,16 @@ def _of_many(parameters: Nodes, n: Size) -> Known:
     return {p: stand_in(p.dtype, (n, *p.shape)) for p in parameters}
 
 
-def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
-    results = loop.bodies[-1].results
-    parameters = loop.bodies[-1].parameters[1:]
+def _batch_turns(loop: Loop, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
+    results = loop.body.results
+    turn, *parameters = loop.body.parameters
     constants, carried, slices = loop.parts(parameters)
     of = dict(zip(parameters, src, strict=True))
     flags = [p for p, f in zip(parameters, batched, strict=True) if f]
     many = _of_many(flags, n)
     while True:  # what has the axis after a turn has it before
-        made = rewritten([*results, *_beside_results(loop)], many, n, different)
-        apart = isinstance(loop, While) and made[-1][1]
+        made = rewritten([*results, *loop.inside], many, n, different)
+        apart = bool(loop.tests) and made[-1][1]
         if apart:  # examples that are done keep their values, each its own, until all are
             made = [(full(*x, n), True) for x in made]
         more = [p for p, (_, has) in zip(carried, made) if has and p not in many]
@@ -388,13 +376,15 @@ def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, differ
             break
         many.update(_of_many(more, n))
 
-    beside = [u for u, _ in made[len(results) :]]
-    if apart:
-        made = [(_beside(beside[0], p).where(u, many[p]), True) for p, (u, _) in zip(carried, made)]
-        beside = [nodes.reshape(nodes.reduce_axis(beside[0].cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0)]
     rows = made[len(carried) : len(results)]
-    ends, out = _remade(
+    inside = [u for u, _ in made[len(results) :]]
+    if apart:
+        ((goes_on, _),) = rows
+        made = [(_beside(goes_on, p).where(u, many[p]), True) for p, (u, _) in zip(carried, made)]
+        rows = [(nodes.reshape(nodes.reduce_axis(goes_on.cast(dtypes.int32), Op.MAX, (0,)), ()).ne(0), False)]
+    ends, out = looped(
         loop,
+        turn,
         [(many.get(p, p), of[p]) for p in constants],
         [
             (many[p], full(of[p], p in flags, n), full(*after, n)) if p in many else (p, of[p], after[0])
@@ -402,10 +392,10 @@ def _batch_turns(loop: Loop | While, src: Nodes, batched: Flags, n: Size, differ
         ],
         [(many.get(p, p), swapped(of[p]) if p in flags else of[p]) for p in slices],
         [u for u, _ in rows],
-        beside,
+        inside=inside,
     )
     # the axis of examples lies before that of turns, or the other way round, where there are both
-    stacked = [(swapped(u) if has else u, has) for u, (_, has) in zip(out, rows, strict=True)]
+    stacked = [(swapped(u) if has else u, has) for u, (_, has) in zip(out, rows)]
     return [*[(u, p in many) for u, p in zip(ends, carried, strict=True)], *stacked]
 
 
@@ -416,19 +406,17 @@ def _beside(predicate: UOp, u: UOp) -> UOp:
 
 
 def _batch_choice(call: Choice, src: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
-    parameters = call.bodies[0].parameters
+    parameters, results = call.body.parameters, call.body.results
     many = _of_many([p for p, f in zip(parameters, batched[1:], strict=True) if f], n)
-    ways = [rewritten(body.results, many, n, different) for body in call.bodies]
+    ways = _halves(rewritten(results, many, n, different))
     pairs = [(many.get(p, p), u) for p, u in zip(parameters, src[1:], strict=True)]
     if batched[0]:  # both, and the one of them that each example wants
         first, second = [_substituted([full(*r, n) for r in way], dict(pairs)) for way in ways]
-        kinds = call.bodies[0].results
-        return [(_beside(src[0], r).where(a, b), True) for r, a, b in zip(kinds, first, second, strict=True)]
+        return [(_beside(src[0], r).where(a, b), True) for r, a, b in zip(results, first, second)]
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]
     wide = [[full(*r, n) if h else r[0] for r, h in zip(way, has, strict=True)] for way in ways]
     return list(zip(chosen(call.name, src[0], pairs, wide), has, strict=True))
 
 
 Loop.rules = Rules(_pull_loop, _push_turns, _batch_turns)
-While.rules = Rules(_pull_while, _push_turns, _batch_turns)
 Choice.rules = Rules(_pull_choice, _push_choice, _batch_choice)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
-from anneal.runtime import UNSEEN, Fun, Loop, chosen, here, looped, mapped, repeated_while
+from anneal.runtime import UNSEEN, Fun, Loop, While, chosen, here, looped, mapped
 from anneal.transforms.loop_transforms import rows_for_reverse
 from anneal.transforms.trace import PLAIN, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
 from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
@@ -144,9 +144,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
             )
         return t
 
-    made = _traced(_First("while_loop", init_val, tensors, lambda _, carry, __: (body_fun(carry), [])), test)
-    ends = repeated_while("while_loop", made.turn, [], made.carried, made.rows[-1].uop, made.trace.depends())
-    return rebuild(init_val, iter(_results(ends, made.wants, tensors)))
+    turn: Turn = lambda _, carry, __: (body_fun(carry), [])
+    ends, _ = _looped(_First("while_loop", init_val, tensors, turn, test=test), While.named("while_loop"))
+    return rebuild(init_val, iter(ends))
 
 
 def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
@@ -184,7 +184,7 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     nodes = chosen(
         "cond",
         (p if p.dtype is dtypes.bool_ else p != 0).uop,
-        list(zip([t.uop for t in stands], [t.uop for t in tensors], strict=True)),
+        _nodes(stands, tensors),
         [[t.uop for t in way] for way in ways],
         trace.depends(),
     )
@@ -197,7 +197,7 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
 
 class _First(NamedTuple):
     """The beginning of a loop, a tree, and its leaves as tensors; its turn, the arrays whose slices turns are given,
-    and whether the last slice comes first."""
+    whether the last slice comes first, and what tells of a carry whether there is a turn, where no number does."""
 
     name: str
     tree: Any
@@ -205,6 +205,7 @@ class _First(NamedTuple):
     turn: Turn
     arrays: Tensors = ()
     reverse: bool = False
+    test: Callable[[Any], Tensor] | None = None
 
 
 def _device(tree: Any) -> str | None:
@@ -267,23 +268,12 @@ def _alike(name: str, where: str, first: str, a: Tensor, second: str, b: Tensor)
 # -- the body ---------------------------------------------------------------------------------------------------------
 
 
-class _Traced(NamedTuple):
-    """A turn that was traced: nodes that stand for its number, for what is carried, with the first values and the next
-    ones, and for slices, with their arrays; the rows, and which of what is carried wants gradients."""
-
-    trace: Trace
-    turn: UOp
-    carried: list[tuple[UOp, UOp, UOp]]
-    slices: list[tuple[UOp, UOp]]
-    rows: list[Any]
-    wants: list[bool]
-
-
-def _traced(first: _First, test: Callable[[Any], Tensor] | None = None) -> _Traced:
-    """A turn of the body, and what `test` gives of what is carried, as the last row. It is traced again where what is
-    carried wants a gradient after a turn, and did not before, or where a Python number is carried on in a wider dtype.
+def _traced(first: _First) -> tuple[Trace, Tensor, list[Any], list[Any], Tensors, list[Any]]:
+    """A turn of the body: what stands for its number, for what is carried and for slices; what is carried on, and the
+    rows. It is traced again where what is carried wants a gradient after a turn, and did not before, or where a Python
+    number is carried on in a wider dtype.
     """
-    name, tree, tensors, turn, arrays, _ = first
+    name, tree, tensors, turn, arrays, _, test = first
     values = flatten(tree)
     wants = [t._wants and grad_enabled() for t in tensors]
     basis = tensors[0] if tensors else arrays[0] if arrays else made.tensor(0)
@@ -316,9 +306,7 @@ def _traced(first: _First, test: Callable[[Any], Tensor] | None = None) -> _Trac
     _check_carry(first, after)
     trace.check_escapes(often=True)
     here.context.tensors.host_calls = True
-    nodes = [[t.uop for t in each] for each in (carried, tensors, after, parts, arrays)]
-    states = list(zip(*nodes[:3], strict=True))
-    return _Traced(trace, number.uop, states, list(zip(*nodes[3:], strict=True)), rows, wants)
+    return trace, number, carried, parts, after, rows
 
 
 def _results(nodes: Nodes, wants: Sequence[bool], inputs: Tensors) -> list[Any]:
@@ -329,7 +317,7 @@ def _results(nodes: Nodes, wants: Sequence[bool], inputs: Tensors) -> list[Any]:
             t._used = UNSEEN
     detached = not grad_enabled() and (any(wants) or any(t._wants for t in inputs))
     out = [basis._new_plain(u.then(Op.DETACH) if detached else u) for u in nodes]
-    for t, wanted in zip(out, wants, strict=True):
+    for t, wanted in zip(out, wants):
         if wanted and t.dtype.is_float and grad_enabled():
             t._wants, t._leaf = True, False
     return out
@@ -341,6 +329,7 @@ def _run(first: _First, count: Size, unroll: int | bool) -> Ends:
     if unroll is not False and unroll < 1:
         raise TransformError(f"{name}: unroll is a number of turns of at least 1, or a bool, not {unroll}")
     whole = unroll is True or bool(here.unrolls)
+    like = Loop.named(name, count, first.reverse)
     if isinstance(count, UOp):
         if whole:
             what = "what is exported has no loops" if here.unrolls else "unroll=True asks for no loop"
@@ -348,42 +337,45 @@ def _run(first: _First, count: Size, unroll: int | bool) -> Ends:
                 f"{name}: {size_text(count)} turns cannot be written out one by one, since their number is known only "
                 f"in a run, and {what}: give a length that is an int"
             )
-        return _looped(first, count)
+        return _looped(first, like)
     if 0 < here.unrolls < count:
         raise TransformError(
             f"{name}: its {count} turns would be written out one by one, since what is exported has no loops, and at "
             f"most {here.unrolls} are: export the body of the loop as a function, and call it once for each turn"
         )
     together = count if whole else max(1, int(unroll))
-    return _looped(first, count) if together == 1 or count == 0 else _unrolled(first, count, together)
+    return _looped(first, like) if together == 1 or count == 0 else _unrolled(first, count, together)
 
 
-def _looped(first: _First, count: Size) -> Ends:
-    """The carry of a loop at its end, as tensors, and its rows."""
-    trace, turn, carried, slices, rows, wants = _traced(first)
-    if count == 0:
+def _looped(first: _First, like: Loop) -> Ends:
+    """The carry of a loop like another at its end, as tensors, and its rows."""
+    trace, number, carried, parts, after, rows = _traced(first)
+    if first.test is None and like.length == 0:
         return first.tensors, [zeros(0, *r.shape, dtype=r.dtype, device=r.device) for r in rows]
-    wants = [*wants, *[t._wants for t in rows]]
+    wants = [t._wants for t in (*carried, *rows)]
     ends, out = looped(
-        Loop.named(first.name),
-        count,
-        first.reverse,
-        turn,
+        like,
+        number.uop,
         [],
-        carried,
-        slices,
+        _nodes(carried, first.tensors, after),
+        _nodes(parts, first.arrays),
         [t.uop for t in rows],
         trace.depends(),
-        rows_for_reverse if any(wants) else None,
+        rows_for_reverse if any(wants) and first.test is None else None,
         trace.inside,
     )
     results = _results([*ends, *out], wants, [*first.tensors, *first.arrays] or [made.tensor(0)])
     return results[: len(ends)], results[len(ends) :]
 
 
+def _nodes(*several: Tensors) -> list[Any]:
+    """Rows of the nodes of tensors that belong together."""
+    return list(zip(*[[t.uop for t in each] for each in several], strict=True))
+
+
 def _unrolled(first: _First, count: int, together: int) -> Ends:
     """The same, where `together` turns are one turn of the loop; those left over are the last to run."""
-    _, tree, carry, turn, arrays, reverse = first
+    name, tree, carry, turn, arrays, reverse, _ = first
     times, rest = divmod(count, together)
     if times == 1:
         times, rest = 0, count
@@ -394,14 +386,17 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
         rows: dict[int, list[Any]] = {}
         for k in list(range(several))[:: -1 if reverse else 1]:
             state, rows[k] = turn(number + k, state, [p[k].clone() for p in parts])
-            state = rebuild(tree, iter(_carried_on(first, state)))
+            # what the next turn may change in place, and rows that show the same are not
+            ends = _carry(first, state)
+            _check_carry(first, ends)
+            state = rebuild(tree, iter([t.clone() for t in ends]))
         return state, [stack(list(each)) for each in zip(*[rows[k] for k in range(several)])]
 
     pieces = []
     if times:
         chunks = [x[begin : begin + whole].reshape(times, together, *x.shape[1:]) for x in arrays]
         each = first._replace(turn=lambda number, *of: turns(number * together + begin, together, *of), arrays=chunks)
-        carry, rows = _looped(each, times)
+        carry, rows = _looped(each, Loop.named(name, times, reverse))
         pieces = [[r.reshape(whole, *r.shape[2:]) for r in rows]]
     if rest:
         basis = (carry or arrays or [made.tensor(0)])[0]
@@ -409,14 +404,6 @@ def _unrolled(first: _First, count: int, together: int) -> Ends:
         state, rows = turns(made.tensor(left, device=basis.device), rest, *given)
         carry, pieces = flatten(state), [rows, *pieces] if reverse else [*pieces, rows]
     return list(carry), [cat(list(each)) if len(each) > 1 else each[0] for each in zip(*pieces)]
-
-
-def _carried_on(first: _First, state: Any) -> list[Any]:
-    """The leaves of a carry, which are of the shapes and dtypes of the first: what the next turn may change in place,
-    and rows that show the same are not."""
-    out = _carry(first, state)
-    _check_carry(first, out)
-    return [t.clone() for t in out]
 
 
 def _carry(first: _First, state: Any) -> list[Any]:

@@ -269,18 +269,17 @@ def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
     return known.get(root)
 
 
-def of_stand_ins(function: Callable[[list[Any]], Some], stands: list[Any]) -> tuple[Some, list[UOp]]:
+def of_stand_ins(function: Callable[[], Some]) -> tuple[Some, list[UOp]]:
     """The results of a function of stand-ins, which have no values (a jit function inside is traced, not run), and all
     nodes that it made.
 
     Args:
-        function: of nodes; a user's rule may be below it.
-        stands: the nodes.
+        function: has the stand-ins; a user's rule may be below it.
     """
     mark = arena().watermark()
     here.depth += 1
     try:
-        return function(stands), arena().since(mark)
+        return function(), arena().since(mark)
     finally:
         here.depth -= 1
 
@@ -294,7 +293,7 @@ def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> So
     has no gradient.
     """
     stands = [stand_in(x.dtype, x.shape) if x.dtype.is_float else None for x in inputs]
-    made, new = of_stand_ins(linear, stands)
+    made, new = of_stand_ins(lambda: linear(stands))
     zeros = {t: whole(None, t) for t in stands if t is not None}
     seeds = [(t, g) for t, g in zip(made, given, strict=True) if t is not None and g is not None]
     found = pull_back(seeds, *paths([(u, u.src) for u in new], zeros))
