@@ -228,11 +228,11 @@ def matrix_norm(x: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -
 
 
 def two_axes(x: Tensor, dim: Sequence[int]) -> tuple[int, int]:
-    """The axes of matrices, counted from 0. Raises ShapeError unless they are two that differ.
+    """The axes `dim` of matrices x, counted from 0. Raises ShapeError unless they are two that differ.
 
-    Args:
-        x: the matrices.
-        dim: their axes, as the caller gave them.
+    >>> from anneal.tensor import Tensor
+    >>> two_axes(Tensor.ones(2, 3, 4), (-1, 0))
+    (2, 0)
     """
     if x.ndim < 2 or len(dim) != 2:
         raise ShapeError(f"matrix_norm: takes two axes of shape {x.shape}, not {tuple(dim)}")

@@ -264,7 +264,7 @@ class OpenAdapter(Device[DeviceBuffer]):
 
     @cached_property
     def threads(self) -> ThreadPoolExecutor:
-        """What makes pipelines, which needs no Python."""
+        """The threads that make pipelines, which needs no Python."""
         return ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
 
     def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:
