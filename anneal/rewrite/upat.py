@@ -14,27 +14,6 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 KINDS = ("rewrite", "fold", "gradient", "forward")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
-_OPERATORS: dict[type[ast.AST], Op] = {
-    ast.Add: Op.ADD,
-    ast.Sub: Op.SUB,
-    ast.Mult: Op.MUL,
-    ast.Div: Op.DIV,
-    ast.FloorDiv: Op.IDIV,
-    ast.Mod: Op.MOD,
-    ast.Pow: Op.POW,
-    ast.BitAnd: Op.AND,
-    ast.BitOr: Op.OR,
-    ast.BitXor: Op.XOR,
-    ast.LShift: Op.SHL,
-    ast.RShift: Op.SHR,
-    ast.USub: Op.NEG,
-    ast.Invert: Op.NOT,
-    ast.Not: Op.NOT,
-    ast.Lt: Op.LT,
-    ast.Gt: Op.LT,
-    ast.Eq: Op.EQ,
-    ast.NotEq: Op.NE,
-}
 DTYPE_TESTS = {
     "int": "{}.dtype.is_int",
     "uint": "{}.dtype.kind == 'uint'",
@@ -190,18 +169,22 @@ def call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
     return op_named(e.func), None
 
 
+def _signs_of(e: ast.expr) -> tuple[list[str], list[ast.expr]]:
+    """The classes of an operation's signs, by name, and its operands."""
+    parts = list(ast.iter_child_nodes(e))
+    operands = [x for x in parts if isinstance(x, ast.expr)]
+    return [type(x).__name__ for x in parts if x not in operands], operands
+
+
+_OPERATORS = {_signs_of(ast.parse(f"a {op.sign} b", mode="eval").body)[0][0]: op for op in ALU if op.sign}
+_OPERATORS |= {"USub": Op.NEG, "Invert": Op.NOT, "Not": Op.NOT, "Gt": Op.LT}
+
+
 def operation_of(e: ast.expr) -> tuple[Op, list[ast.expr]] | None:
     """The op of one of Python's operators, and its operands."""
-    if isinstance(e, ast.Compare):
-        sign: ast.AST = e.ops[0]
-        operands = [e.left, *e.comparators]
-    elif isinstance(e, ast.BinOp | ast.UnaryOp):
-        sign = e.op
-        operands = [e.left, e.right] if isinstance(e, ast.BinOp) else [e.operand]
-    else:
-        return None
-    op = _OPERATORS.get(type(sign))
-    return None if op is None or len(operands) > 2 else (op, operands[::-1] if isinstance(sign, ast.Gt) else operands)
+    signs, operands = _signs_of(e)
+    op = _OPERATORS.get(signs[0]) if len(signs) == 1 else None
+    return None if op is None else (op, operands[::-1] if signs == ["Gt"] else operands)
 
 
 def is_literal(e: ast.expr) -> bool:

@@ -195,16 +195,9 @@ def _fold_idiv(dtype, src):
                 return s0
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST:
-                    if divides(s1, s0_1) and exact(s0):
-                        # (x:int * c1) // c2 -> x * (c1 // c2) if divides(c2, c1) and exact(s0)
-                        return s0_0 * (s0_1 // s1)
-                    if s1.arg > 0 and divides(s0_1, s1) and exact(s0):
-                        # (x:int * c1) // c2 -> x // (c2 // c1) if v(c2) > 0 and divides(c1, c2) and exact(s0)
-                        return s0_0 // (s1 // s0_1)
-                    if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
-                        # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) // (s1.arg // gcd(s0_1.arg, s1.arg))
+                if s0_1.op is _CONST and s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
+                    # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
+                    return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) // (s1.arg // gcd(s0_1.arg, s1.arg))
             if o0 is _IDIV:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg * s1.arg <= dtype.max):
@@ -256,13 +249,9 @@ def _fold_mod(dtype, src):
                     return s0_0 % s1
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST:
-                    if divides(s1, s0_1) and exact(s0) and not s0_0.shape:
-                        # (x:int * c1) % c2 -> 0 if divides(c2, c1) and exact(s0)
-                        return const(dtype, 0)
-                    if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
-                        # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) % (s1.arg // gcd(s0_1.arg, s1.arg)) * gcd(s0_1.arg, s1.arg)
+                if s0_1.op is _CONST and s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
+                    # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
+                    return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) % (s1.arg // gcd(s0_1.arg, s1.arg)) * gcd(s0_1.arg, s1.arg)
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):

@@ -22,12 +22,10 @@ from anneal.frozen import frozen
 from anneal.rewrite import HERE
 from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
 
-# Ops that every dialect so far writes alike, on values of any dtype.
-_SIGNS = {
-    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.NE: "!=", Op.AND: "&", Op.OR: "|",
-    Op.XOR: "^",
-}  # fmt: skip
-ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {sign} {{1}})" for op, sign in _SIGNS.items()}
+# Ops that every dialect so far writes alike, on values of any dtype: those with a sign, but for what rounds as Python's
+# do, or has bounds.
+_SIGNED = ALU - {Op.IDIV, Op.MOD, Op.POW, Op.SHL, Op.SHR}
+ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {op.sign} {{1}})" for op in _SIGNED if op.sign}
 _BINDING = re.compile(r"\bp(\d+)(?=\b|_)")
 _LINE = 110  # characters of an expression before it gets a name of its own
 
