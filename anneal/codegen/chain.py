@@ -82,7 +82,7 @@ def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     return _with_loops(stores, tuple(reductions), tuple(scores), c, loops)
 
 
-def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list[UOp]) -> Chain | None:
+def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: Nodes) -> Chain | None:
     rows = set(loops)
     for s in scores:
         if s.arg is not Op.ADD or s.src[0].op is not Op.MUL:
@@ -303,11 +303,11 @@ class ChainedKernel(Remade):
         stores = self.products() if self.chain.d is not None else self.statistics()
         return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
 
-    def products(self) -> list[UOp]:
+    def products(self) -> Nodes:
         """The stores of sums of products with something else."""
         raise NotImplementedError
 
-    def statistics(self) -> list[UOp]:
+    def statistics(self) -> Nodes:
         """The stores of reductions of what is made of the scores."""
         raise NotImplementedError
 

@@ -123,7 +123,7 @@ class Matrices(ChainedKernel):
         found = steps_between(value.src[1], across, deep) or ()
         return found if 1 in found and 0 not in found else None
 
-    def tile(self) -> list[UOp]:
+    def tile(self) -> Nodes:
         """The scores of a workgroup in workgroup memory, one tile for each of `chain.scores`."""
         s, c = self.split, self.chain
         tiles = []
@@ -147,7 +147,7 @@ class Matrices(ChainedKernel):
             tiles.append(filled(put, (self.row_, self.column_)))
         return tiles
 
-    def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> list[UOp]:
+    def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> Nodes:
         """The scores of a thread at a row and a column of its workgroup's."""
         out = []
         for n, t in enumerate(tiles):
@@ -169,7 +169,7 @@ class Matrices(ChainedKernel):
             return [(row + n // columns, column) for n in every]
         return [((self.lid + n) // columns, (self.lid + n) % columns) for n in every]
 
-    def products(self) -> list[UOp]:
+    def products(self) -> Nodes:
         chain, s = self.chain, self.split
         assert chain.d is not None
         width = extent(chain.d)
@@ -214,7 +214,7 @@ class Matrices(ChainedKernel):
             out += self.stored(stores, row, held, {chain.reductions[n]: found}, inside)
         return out
 
-    def statistics(self) -> list[UOp]:
+    def statistics(self) -> Nodes:
         """Each thread reduces some columns of some rows; the results of a row are reduced at the end."""
         chain, s = self.chain, self.split
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
@@ -306,7 +306,7 @@ class Threads(ChainedKernel):
         """The rows of a thread's scores, four at a time, in its workgroup."""
         return self.across * LANES + (i * self.split.across * LANES + self.vector)
 
-    def products(self) -> list[UOp]:
+    def products(self) -> Nodes:
         """The stores of sums of products with something else."""
         chain, s = self.chain, self.split
         assert chain.d is not None
@@ -346,7 +346,7 @@ class Threads(ChainedKernel):
                 out += self.stored(self.sink.src, self.row + self.down * len(results) + i, held, values, inside)
         return out
 
-    def statistics(self) -> list[UOp]:
+    def statistics(self) -> Nodes:
         """The stores of reductions of what is made of the scores."""
         chain, s = self.chain, self.split
         scores = self.scores()

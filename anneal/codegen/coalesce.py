@@ -7,12 +7,12 @@ import math
 from anneal.codegen.ranges import extent, form, merged, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 
 
-def _roots(order: list[UOp]) -> list[UOp]:
+def _roots(order: Nodes) -> Nodes:
     """The int32 expressions over ranges that something other than affine arithmetic uses."""
     found: dict[UOp, None] = {}
     for u in order:
@@ -54,7 +54,7 @@ def coalesce(sink: UOp) -> UOp:
 
 
 def _coalesced(
-    ranges: list[UOp], reduces: list[Src], users: dict[UOp, list[dict[UOp, int]]]
+    ranges: Nodes, reduces: list[Src], users: dict[UOp, list[dict[UOp, int]]]
 ) -> tuple[Known, dict[UOp, int]]:
     """A map from each merged range to the one that it is merged into; and the extents of the ranges afterwards.
 

@@ -81,7 +81,20 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     if not table:
         return sink, launch
     serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
-    visit = _Mapping(count, lanes, first, mask_of(groups), serial)
+    lid = UOp(Op.SPECIAL, _I32, (), ("lid", count)) if count > 1 else const(_I32, 0)
+    tiles = itertools.count()
+
+    def visit(u: UOp, src: Src) -> UOp:
+        if u.op is Op.REDUCE:  # a group range stays among its sources: it says how many threads share the reduce
+            kept = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
+            return u.replace(src=(src[0], *kept))
+        if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
+            return fill(u, src[0], lid, count, next(tiles), lanes)
+        if u.op is Op.STORE and first is not None and not u.ranges & mask_of(groups):
+            # a value that the threads of a group have in common is stored by the first of them
+            return only_if((first,), with_sources(u, src, serial))
+        return with_sources(u, src, serial)
+
     return rebuild(sink, visit, table), launch
 
 
@@ -93,33 +106,10 @@ def _one_of_each(vectors: Nodes, table: Known, fresh: int) -> UOp:
     return kept.get(4) or ranged(4, (fresh, "vector"))
 
 
-def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
+def _mixed_radix(name: str, ranges: Nodes, table: Known) -> int:
     """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
     sizes = [size(r.src[0]) for r in ranges]
     total = math.prod(map(most, sizes))
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
     table.update(zip(ranges[::-1], unflatten(whole, sizes[::-1]), strict=True))
     return total
-
-
-class _Mapping:
-    """The visit that puts hardware indices in the place of ranges, and fills tiles.
-
-    A group range stays as it is among a reduce's sources: it says how many threads share the reduce. A value that these
-    threads have in common is stored by the `first` of them; `groups` masks their ranges.
-    """
-
-    def __init__(self, threads: int, lanes: UOp, first: UOp | None, groups: int, serial: int) -> None:
-        self.threads, self.lanes, self.first, self.groups, self.serial = threads, lanes, first, groups, serial
-        self.lid = UOp(Op.SPECIAL, _I32, (), ("lid", threads)) if threads > 1 else const(_I32, 0)
-        self.tiles = itertools.count()
-
-    def __call__(self, u: UOp, src: Src) -> UOp:
-        if u.op is Op.REDUCE:
-            ranges = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
-            return u.replace(src=(src[0], *ranges))
-        if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
-            return fill(u, src[0], self.lid, self.threads, next(self.tiles), self.lanes)
-        if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
-            return only_if((self.first,), with_sources(u, src, self.serial))
-        return with_sources(u, src, self.serial)

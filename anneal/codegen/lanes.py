@@ -10,46 +10,12 @@ neighbours, stays as it is, and is made lane by lane.
 
 from __future__ import annotations
 
-from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
+from anneal.codegen.ranges import SERIAL, Form, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, ranged, toposort
 
-
-class _Indices:
-    """Affine forms of indices, and indices counted in vectors; what differs in a constant alone is worked out once."""
-
-    def __init__(self, serial: int) -> None:
-        self.serial = serial
-        self.forms: dict[UOp, tuple[dict[UOp, int], int]] = {}
-        self.bases: dict[tuple[UOp, int], UOp] = {}
-
-    def split(self, index: UOp) -> tuple[UOp, int]:
-        """The part without its constant, and the constant."""
-        if index.op is Op.ADD and index.src[1].op is Op.CONST:
-            return index.src[0], int(index.src[1].arg)
-        return index, 0
-
-    def form(self, index: UOp) -> tuple[dict[UOp, int], int]:
-        base, constant = self.split(index)
-        found = self.forms.get(base)
-        if found is None:
-            found = self.forms[base] = form(base)
-        return found[0], found[1] + constant
-
-    def is_aligned(self, index: UOp, v: UOp) -> bool:
-        """True if the terms other than the lane are whole vectors."""
-        n = extent(v)
-        return not any(t is not v and (k % n or t.varies_over(v)) for t, k in self.form(index)[0].items())
-
-    def each(self, index: UOp, n: int) -> tuple[UOp, int]:
-        """An index counted in vectors of `n`, and the lane."""
-        base, _ = self.split(index)
-        terms, constant = self.form(index)
-        whole = self.bases.get((base, n))
-        if whole is None:
-            whole = self.bases[base, n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
-        return whole + constant // n, constant % n
+_Forms = dict[UOp, Form]  # of indices
 
 
 def to_vectors(sink: UOp) -> UOp:
@@ -57,7 +23,7 @@ def to_vectors(sink: UOp) -> UOp:
     order = toposort((sink,))
     ranges = [u for u in order if u.op is Op.RANGE]
     vectors = [r for r in ranges if r.arg[1] == "vector"]
-    indices = _Indices(mask_of([r for r in ranges if r.arg[1] in SERIAL]))
+    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
     mask = mask_of(vectors)
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
@@ -65,12 +31,13 @@ def to_vectors(sink: UOp) -> UOp:
     # Matrices are read from, and stored to, memory of scalars.
     scalars = {memory_of(u.src[0]) for u in accesses if is_fragment(u.src[1])}
     accesses = [u for u in accesses if memory_of(u.src[0]) not in scalars] if scalars else accesses
-    wide, direct = _along_vectors(accesses, vectors, indices)
+    forms = {index: form(index) for index in dict.fromkeys([u.src[1] for u in accesses])}
+    wide, direct = _along_vectors(accesses, vectors, forms)
     # A sub-word store needs memory of single words.
     sub_word = {memory_of(u.src[0]) for u in accesses if u.op is Op.STORE and u not in direct}
     sub_word = {memory for memory in sub_word if per_word(memory.dtype) > 1}
     wide = {memory: v for memory, v in wide.items() if memory not in sub_word}
-    fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide and memory not in sub_word]
+    fours = [memory for memory in _quads(accesses, forms, mask) if memory not in wide and memory not in sub_word]
     if fours:
         fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
         own = ranged(4, (fresh, "vector"))
@@ -85,9 +52,9 @@ def to_vectors(sink: UOp) -> UOp:
             how[u] = "whole"
         elif u.op is Op.STORE:
             how[u] = "element"
-        elif not u.ranges & mask and indices.is_aligned(u.src[1], v):
+        elif not u.ranges & mask and _is_aligned(forms[u.src[1]], v):
             how[u] = "lane"  # of a vector, the same for all threads
-        elif len(u.src) == 2 and not any(k % extent(v) for k in indices.form(u.src[1])[0].values()):
+        elif len(u.src) == 2 and not any(k % extent(v) for k in forms[u.src[1]][0].values()):
             how[u] = "lane of each"  # each lane is that of a vector of its own
 
     def visit(u: UOp, src: Src) -> UOp:
@@ -95,8 +62,11 @@ def to_vectors(sink: UOp) -> UOp:
             return over(u, src)
         v = wide[memory_of(u.src[0])]
         if how[u] == "element":
-            return over(u, (src[0], _element(src[1], v, indices), *src[2:]))
-        index, number = indices.each(u.src[1], extent(v))
+            return over(u, (src[0], _element(src[1], v, serial), *src[2:]))
+        n = extent(v)
+        terms, constant = forms[u.src[1]]
+        whole, number = divmod(constant, n)  # of the index: counted in vectors, and the lane
+        index = unform({t: k // n for t, k in terms.items() if k // n}, whole, serial)
         if how[u] == "lane of each":
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.
             return UOp(Op.LOAD, u.dtype, (src[0], index), number, u.tag)
@@ -128,7 +98,7 @@ def to_runs(sink: UOp) -> UOp:
     return rebuild(sink, visit, order=order) if vectors else sink
 
 
-def _along_vectors(accesses: Nodes, vectors: Nodes, indices: _Indices) -> tuple[Known, set[UOp]]:
+def _along_vectors(accesses: Nodes, vectors: Nodes, forms: _Forms) -> tuple[Known, set[UOp]]:
     """A map from each memory that is accessed along a vector range to that range; and those accesses."""
     wide: Known = {}
     direct = set()
@@ -137,7 +107,7 @@ def _along_vectors(accesses: Nodes, vectors: Nodes, indices: _Indices) -> tuple[
         for v in vectors:
             if extent(v) % per_word(memory.dtype) or not u.src[1].varies_over(v):
                 continue
-            if _is_whole(u, v, indices) and wide.setdefault(memory, v) is v:
+            if _is_whole(u, v, forms[u.src[1]]) and wide.setdefault(memory, v) is v:
                 direct.add(u)
     return wide, direct
 
@@ -152,37 +122,42 @@ def memory_of(u: UOp) -> UOp:
     return u.src[0].src[0].src[0] if u.op is Op.BUFFERIZE else u
 
 
-def _quads(accesses: Nodes, indices: _Indices, mask: int) -> list[UOp]:
+def _quads(accesses: Nodes, forms: _Forms, mask: int) -> Nodes:
     """Memory that is read, where it is read by scalars, four aligned neighbours at a time."""
     groups: dict[UOp, dict[tuple[object, ...], set[int]]] = {}
     for u in accesses:
         if u.op is Op.LOAD:
-            terms, constant = indices.form(u.src[1])
-            aligned = not u.ranges & mask and not any(k % 4 for k in terms.values())
-            key = (indices.split(u.src[1])[0], constant // 4, u.src[2:]) if aligned else (u,)
+            terms, constant = forms[u.src[1]]
+            aligned = terms and not u.ranges & mask and not any(k % 4 for k in terms.values())
+            key = (frozenset(terms.items()), constant // 4, u.src[2:]) if aligned else (u,)
             groups.setdefault(memory_of(u.src[0]), {}).setdefault(key, set()).add(constant % 4)
     return [m for m, mine in groups.items() if all(len(found) == 4 for found in mine.values())]
 
 
-def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
+def _is_whole(u: UOp, v: UOp, index: Form) -> bool:
     """Does an access run through whole aligned vectors along `v`?"""
     if any(p.varies_over(v) for p in u.src[2 if u.op is Op.LOAD else 3 :]):
         return False
-    terms, constant = indices.form(u.src[1])
-    return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)
+    terms, constant = index
+    return terms.get(v) == 1 and not constant % extent(v) and _is_aligned(index, v)
 
 
-def _element(index: UOp, v: UOp, indices: _Indices) -> UOp:
+def _is_aligned(index: Form, v: UOp) -> bool:
+    """True if the terms other than the lane are whole vectors."""
+    return not any(t is not v and (k % extent(v) or t.varies_over(v)) for t, k in index[0].items())
+
+
+def _element(index: UOp, v: UOp, serial: int) -> UOp:
     """LANES for an index into memory of vectors along `v`, if all lanes of a value go to the same lane."""
     n = extent(v)
-    terms, constant = indices.form(index)
-    rest = normalise(unform({t: k for t, k in terms.items() if k % n}, constant % n), indices.serial)
+    terms, constant = form(index)
+    rest = normalise(unform({t: k for t, k in terms.items() if k % n}, constant % n), serial)
     if any(u.op is Op.RANGE and u.arg[1] == "vector" for u in toposort((rest,))):
         return index
     # The vector range comes last and the constant after it: the four stores differ in a constant.
     lanes = 1 << v.arg[0]
     whole = {t: k // n for t, k in terms.items() if k % n == 0}
-    out = normalise(unform({t: k for t, k in whole.items() if not t.ranges & lanes}, 0), indices.serial)
-    out = out + normalise(rest // n, indices.serial)
+    out = normalise(unform({t: k for t, k in whole.items() if not t.ranges & lanes}, 0), serial)
+    out = out + normalise(rest // n, serial)
     out = out + unform({t: k for t, k in whole.items() if t.ranges & lanes}, constant // n)
-    return UOp(Op.LANES, index.dtype, (out, normalise(rest % n, indices.serial)))
+    return UOp(Op.LANES, index.dtype, (out, normalise(rest % n, serial)))

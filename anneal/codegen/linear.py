@@ -231,11 +231,11 @@ class _Lineariser:
                 return i
         raise CompilerError("a value depends on a loop that is not open", stage="linearise", node=u)
 
-    def order(self, roots: list[UOp]) -> list[UOp]:
+    def order(self, roots: Nodes) -> Nodes:
         """The nodes to be emitted for `roots`, sources first; reduces are leaves."""
         return toposort(roots, lambda u: self.find(u) is not None, _sources)
 
-    def emit(self, roots: list[UOp]) -> None:
+    def emit(self, roots: Nodes) -> None:
         order = self.order(roots)
         together: dict[tuple[object, ...], list[UOp]] = {}
         for u in order:
@@ -262,7 +262,7 @@ class _Lineariser:
                     self.loop(members)
                 self.stack = full
 
-    def early_loads(self, roots: list[UOp]) -> list[UOp]:
+    def early_loads(self, roots: Nodes) -> Nodes:
         """Loads that need no reduce, if they are few: on their way while threads wait for each other at barriers, which
         they cannot cross by themselves."""
         late = set()
@@ -277,7 +277,7 @@ class _Lineariser:
     def loop_key(self, u: UOp) -> tuple[object, ...]:
         return (u.src[1:], u.ranges & self.serial, self.levels[u])
 
-    def loop(self, members: list[UOp]) -> None:
+    def loop(self, members: Nodes) -> None:
         """Accumulators, the loops over the members' common ranges, and one update each."""
         outer = self.stack[-1]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
@@ -312,7 +312,7 @@ class _Lineariser:
             closed.stmts.append(Stmt("end", 0, None, (), closed.depth - 1))
             self.stack[-1].stmts += closed.stmts
 
-    def fill(self, members: list[UOp], at: int) -> None:
+    def fill(self, members: Nodes, at: int) -> None:
         """The tiles that `members` fill, all before one barrier."""
         full = self.stack
         self.stack = full[: at + 1]
@@ -359,7 +359,7 @@ class _Lineariser:
         self.stack = inside
         return out
 
-    def share(self, members: list[UOp]) -> None:
+    def share(self, members: Nodes) -> None:
         """Partial results of a group's threads, combined: all members at the same barriers."""
         block = self.stack[-1]
         if len(self.stack) > 1:
@@ -407,7 +407,7 @@ class _Lineariser:
                 self.store(s, src)
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
-    def store_strips(self, strips: list[UOp], stores: list[tuple[UOp, Src]]) -> None:
+    def store_strips(self, strips: Nodes, stores: list[tuple[UOp, Src]]) -> None:
         """Stores of what is computed from matrices, strip by strip: they share workgroup memory."""
         block = self.stack[-1]
         mine: dict[UOp, list[tuple[UOp, Src]]] = {strip: [] for strip in strips}
@@ -434,9 +434,7 @@ class _Lineariser:
             for s, src in mine[strip]:
                 self.store(s, src)
 
-    def reads_apart(
-        self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, Src]]]
-    ) -> list[tuple[list[UOp], int]]:
+    def reads_apart(self, strips: Nodes, stores: Mapping[UOp, list[tuple[UOp, Src]]]) -> list[tuple[list[UOp], int]]:
         """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
         found = []
         late, known = set(strips), set[UOp]()
@@ -452,7 +450,7 @@ class _Lineariser:
             found.append((loads, words))
         return found
 
-    def loads(self, stores: Sequence[tuple[UOp, Src]]) -> list[UOp]:
+    def loads(self, stores: Sequence[tuple[UOp, Src]]) -> Nodes:
         """The values that are yet to be loaded for stores."""
         return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
 

@@ -235,7 +235,7 @@ class _Multiplication(Remade):
         loops = self.loops(self.step, self.part)
         return [[multiplied(a, b, (*loops, self.inner)) for b in right] for a in left]
 
-    def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
+    def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> Nodes:
         """The matrices of a factor, read from its part in workgroup memory."""
         across, deep = self.range(split.block, "tile"), self.range(self.depth.block, "tile")
         k = self.k + deep
@@ -260,7 +260,7 @@ class _Multiplication(Remade):
             return False
         return 1 in (steps_between(store.src[1], self.product.i, self.product.j) or ())
 
-    def whole(self, store: UOp, sums: list[list[UOp]]) -> list[UOp]:
+    def whole(self, store: UOp, sums: list[list[UOp]]) -> Nodes:
         """Stores of whole matrices."""
         steps = steps_between(store.src[1], self.product.i, self.product.j)
         assert steps is not None

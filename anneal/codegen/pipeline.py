@@ -58,7 +58,7 @@ class _Copies:
         self.dims = of_bits
         self.points = points  # the values of the ranges, the last fastest
 
-    def seen_from(self, u: UOp, dims: _Dims) -> list[UOp]:
+    def seen_from(self, u: UOp, dims: _Dims) -> Nodes:
         """The copy of `u` that belongs to each point of `dims`."""
         mine, copies = self.copies[u]
         if mine == dims:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from anneal.rewrite import Sum, joined, linear, rebuild, tell, unflatten
 from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
@@ -34,9 +34,13 @@ def form(u: UOp) -> Form:
     return dict(whole.terms), whole.constant
 
 
-def _rebuild(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
+def unform(terms: Mapping[UOp, int], constant: int, serial: int | None = None) -> UOp:
+    """The expression of an affine form; with `serial` in an order: see `normalise`."""
+    items = list(terms.items())
+    if serial is not None:
+        items.sort(key=lambda term: ((term[0].ranges & serial).bit_length(), -abs(term[1])))
     out: UOp | None = None
-    for t, k in terms:
+    for t, k in items:
         piece = t if k == 1 else t * k
         out = piece if out is None else out + piece
     if out is None:
@@ -44,21 +48,9 @@ def _rebuild(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
     return out + constant if constant else out
 
 
-def unform(terms: Mapping[UOp, int], constant: int) -> UOp:
-    """The expression of an affine form."""
-    return _rebuild(terms.items(), constant)
-
-
 def _bounded(u: UOp) -> bool:
     # Interval arithmetic falls back to the dtype's whole range when a value might wrap.
     return u.vmin is not None and u.vmax is not None and u.vmin > _INT_MIN and u.vmax < _INT_MAX
-
-
-def _serial_last(serial: int) -> Callable[[tuple[UOp, int]], tuple[int, int]]:
-    def key(term: tuple[UOp, int]) -> tuple[int, int]:
-        return (term[0].ranges & serial).bit_length(), -abs(term[1])
-
-    return key
 
 
 def normalise(u: UOp, serial: int = 0) -> UOp:
@@ -73,19 +65,17 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
         terms, constant = form(u.src[0])
         whole = {t: k // c for t, k in terms.items() if k % c == 0}
         rest = {t: k for t, k in terms.items() if k % c}
-        key = _serial_last(serial)
-        left = _rebuild(sorted(rest.items(), key=key), constant % c)
+        left = unform(rest, constant % c, serial)
         if u.op is Op.MOD:
             return left % c if _bounded(left) else u
         inner = left // c
         if inner.op is not Op.CONST:
             whole[inner] = 1
-        outer = _rebuild(sorted(whole.items(), key=key), constant // c)
+        outer = unform(whole, constant // c, serial)
         return outer if _bounded(left) and _bounded(outer) else u
     if not linear(u):
         return u
-    terms, constant = form(u)
-    return _rebuild(sorted(terms.items(), key=_serial_last(serial)), constant)
+    return unform(*form(u), serial)
 
 
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
@@ -155,7 +145,7 @@ def only_if(conditions: Nodes, access: UOp) -> UOp:
     )
 
 
-def conjuncts(predicate: UOp) -> list[UOp]:
+def conjuncts(predicate: UOp) -> Nodes:
     """The conditions that a predicate asks for, from left to right."""
     out, stack = [], [predicate]
     while stack:

@@ -236,7 +236,7 @@ def _without_loads(sink: UOp) -> UOp:
     return substituted(sink, table) if table else sink
 
 
-def _each_vector(access: UOp) -> list[UOp]:
+def _each_vector(access: UOp) -> Nodes:
     """The ranges that tell the vectors apart that an access is made of."""
     return [r for r in toposort((access.src[1],)) if r.op is Op.RANGE and r.arg[1] != "vector"]
 

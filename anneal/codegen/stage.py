@@ -152,7 +152,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     return substituted(sink, staged) if staged else sink
 
 
-def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
+def _operands(value: UOp, threads: int, inner: int) -> Nodes:
     found = []
     reads: set[UOp] = set()
     reduced: set[UOp] = set()
@@ -238,7 +238,7 @@ def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop:
     return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), how), layout, first
 
 
-def _walk(value: UOp, ranges: Nodes) -> list[UOp]:
+def _walk(value: UOp, ranges: Nodes) -> Nodes:
     """`ranges` in the order in which the memory that `value` reads changes least: neighbours first."""
     best: dict[UOp, int] = {}
     for u in toposort((value,)):

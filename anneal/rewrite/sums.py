@@ -12,7 +12,7 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
-from anneal.uop import SYMBOLIC, DType, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
+from anneal.uop import SYMBOLIC, DType, Nodes, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
 from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
@@ -352,7 +352,7 @@ def unequal(x: UOp, y: UOp) -> UOp | None:
 # -- predicates -----------------------------------------------------------------------------------------------------
 
 
-def _flat(u: UOp) -> list[UOp]:
+def _flat(u: UOp) -> Nodes:
     """The parts of a tree of one op, each once, in an order that does not depend on how it was built."""
     op = u.op
     inner = toposort((u,), until=lambda n: n.op is not op)

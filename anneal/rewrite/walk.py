@@ -120,7 +120,7 @@ def tell(walks: Callable[[], Iterable[Known]]) -> None:
         HERE.walks.extend(walks())
 
 
-def applied(function: GraphFunction, sources: Nodes) -> list[UOp]:
+def applied(function: GraphFunction, sources: Nodes) -> Nodes:
     """The results of a Function for these sources: its body, opened.
 
     >>> from anneal.uop import Op, dtypes

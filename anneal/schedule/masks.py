@@ -45,7 +45,7 @@ def where(condition: UOp, a: UOp, b: UOp, tag: object) -> UOp:
     return out
 
 
-def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:
+def masks_of(order: Nodes, kept: Iterable[UOp]) -> dict[UOp, Mask]:
     """The masks of those nodes of `kept` that have one and that only kernels with loops of their own read.
 
         a = where(i < j, 0, x), materialised    consumers read where(i < j, 0, a) in a's place

@@ -104,7 +104,7 @@ class Schedule:
         """The same for another sink, with the order of its nodes."""
         return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
 
-    def changed(self, change: Callable[[UOp, list[UOp], CostModel], UOp]) -> Schedule:
+    def changed(self, change: Callable[[UOp, Nodes, CostModel], UOp]) -> Schedule:
         """The same for the sink that a pass makes of this one, and of the order of its nodes."""
         return self.over(carried(self.places, self.sink, lambda: change(self.sink, self.order, self.cost_model)))
 
@@ -134,7 +134,7 @@ def _size_word(extent: UOp) -> str:
 # Horizontally fused kernels: members share a launch but no loop range, and each has workgroups of its own.
 
 
-def members_of(sink: UOp) -> list[UOp]:
+def members_of(sink: UOp) -> Nodes:
     """The members of a kernel in the order of their first stores; `[sink]` if it is not horizontally fused."""
     groups: list[tuple[int, list[UOp]]] = []  # loop ranges, stores
     for store in sink.src:

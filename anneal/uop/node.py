@@ -464,7 +464,7 @@ class Arena(Builder):
         refs.reverse()
         return [u for r in refs if (u := r if r.__class__ is UOp else r()) is not None]
 
-    def buffers(self) -> list[UOp]:
+    def buffers(self) -> Nodes:
         """The BUFFER nodes in use, in the order they were made."""
         with self._lock:
             held = list(self.nodes.values())

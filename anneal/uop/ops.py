@@ -86,7 +86,8 @@ class Op:
     NUMERICS.md measured, 0 where the bits are kept. `change` says how far the value moves if the operands do:
     "monotone", "pole" (at 0, and monotone on both sides), or `change(np, value, x, error of x, ...)`.
 
-    `sign` is Python's sign for it. `composed(*sources)` is the same in terms of other ops, for a dialect or a format whose table lacks the op.
+    `sign` is Python's sign for it. `composed(*sources)` is the same in terms of other ops, for a dialect or a format
+    whose table lacks the op.
     """
 
     name: str
@@ -236,7 +237,9 @@ class Op:
     MUL = _alu(2, "multiply", interval.mul, sign="*")
     DIV = _alu(2, "divide", takes="floats", cost=3, ulps=8.0, sign="/")
     IDIV = _alu(2, meaning.floor_divide, interval.idiv, cost=3, ulps=8.0, sign="//")  # floor division, as Python's
-    MOD = _alu(2, meaning.mod, interval.mod, cost=3, ulps=8.0, sign="%")  # floor modulo: the sign of the divisor, as Python's
+    MOD = _alu(
+        2, meaning.mod, interval.mod, cost=3, ulps=8.0, sign="%"
+    )  # floor modulo: the sign of the divisor, as Python's
     POW = _alu(2, "power", takes="floats", cost=6, ulps=64.0, sign="**")
     MAX = _alu(2, "maximum", interval.greater, ulps=0.0)
     MIN = _alu(2, "minimum", interval.lesser, ulps=0.0)

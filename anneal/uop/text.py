@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.uop.dtype import by_name
-from anneal.uop.node import UOp, from_rows, toposort
+from anneal.uop.node import Nodes, UOp, from_rows, toposort
 from anneal.uop.ops import ALL, SYMBOLIC, Op
 from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 
@@ -41,7 +41,7 @@ def render(u: UOp) -> str:
     return "\n".join(lines)
 
 
-def _with_sizes(root: UOp) -> list[UOp]:
+def _with_sizes(root: UOp) -> Nodes:
     """The nodes below `root`, sources and the sizes that args hold first."""
     held: list[UOp] = []
     for n in toposort((root,)):

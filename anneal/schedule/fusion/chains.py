@@ -149,7 +149,7 @@ class _Chain:
         self.stack.append(c)
         return True
 
-    def products_of(self, expand: UOp) -> list[UOp]:
+    def products_of(self, expand: UOp) -> Nodes:
         """The contractions that read the repetitions of a value; none if anything else does."""
         found = []
         stack = list(self.consumers[expand])

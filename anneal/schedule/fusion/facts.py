@@ -229,7 +229,7 @@ _REORDERED = (*REORDER, Op.CONTIGUOUS)
 _MOST = 64  # pieces
 
 
-def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
+def pieces_of(root: UOp, kept: Container[UOp] = ()) -> Nodes:
     """The PADs of which `root`, below any reordering, is the concatenation; none if it is something else.
 
     Nodes of `kept` are leaves: what lies below them is stored elsewhere.

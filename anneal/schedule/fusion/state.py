@@ -115,7 +115,7 @@ class State:
         for c in chain:
             self.put(c, None, 0, kept)
 
-    def _as_seen(self, chain: list[UOp]) -> int:
+    def _as_seen(self, chain: Nodes) -> int:
         """The view of `chain`, from its last node up, that has the order in which the value is stored."""
         at = top = len(chain) - 1
         if not self.cost_model.reorders:

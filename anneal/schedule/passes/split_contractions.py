@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from anneal.rewrite import matched_axes, rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
-from anneal.uop import ALU, Op, UOp
+from anneal.uop import ALU, Nodes, Op, UOp
 
 Bounds = tuple[tuple[int, int], ...]
 
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
-def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
+def split_contractions(sink: UOp, order: Nodes, cost_model: CostModel) -> UOp:
     """The graph with such products in pieces, where `cost_model` computes rows again.
 
         SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
@@ -36,7 +36,7 @@ def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UO
     return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), known, above)
 
 
-def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
+def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> Nodes:
     """The SHRINKs through which alone the results of a product are read, if they read no element twice."""
     last = product
     while (
