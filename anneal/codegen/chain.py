@@ -299,18 +299,6 @@ class ChainedKernel(Remade):
 
     # -- results
 
-    def kernel(self) -> UOp:
-        stores = self.products() if self.chain.d is not None else self.statistics()
-        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
-
-    def products(self) -> Nodes:
-        """The stores of sums of products with something else."""
-        raise NotImplementedError
-
-    def statistics(self) -> Nodes:
-        """The stores of reductions of what is made of the scores."""
-        raise NotImplementedError
-
     def stored(
         self, stores: Iterable[UOp], row: UOp, wide: UOp | None, values: Known, conditions: Nodes = ()
     ) -> list[UOp]:

@@ -21,7 +21,8 @@ def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     if chain is None:
         raise refused("CHAIN: the kernel is no chain of products")
     split = split_of(opts, chain, [a.range for a in axes_of(sink)])
-    return (Matrices if split.by_matrices else Threads)(sink, chain, split).kernel()
+    made = (Matrices if split.by_matrices else Threads)(sink, chain, split)
+    return sink.replace(src=tuple(made.products() if chain.d is not None else made.statistics()))
 
 
 # -- chains by subgroup matrices (`matrices.py`) ----------------------------------------------------------------------
@@ -170,10 +171,10 @@ class Matrices(ChainedKernel):
         return [((self.lid + n) // columns, (self.lid + n) % columns) for n in every]
 
     def products(self) -> Nodes:
+        """The stores of sums of products with something else."""
         chain, s = self.chain, self.split
         assert chain.d is not None
-        width = extent(chain.d)
-        wide = -(-width // SIDE) * SIDE
+        wide = -(-extent(chain.d) // SIDE) * SIDE
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
         part = self.range(s.columns // SIDE, "written")
         loops = self.loops(self.column, part)

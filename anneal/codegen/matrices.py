@@ -221,12 +221,12 @@ class _Multiplication(Remade):
         sums = self.sums()
         if self.stores_whole():
             (store,) = self.sink.src
-            return UOp(Op.SINK, self.sink.dtype, tuple(self.whole(store, sums)))
+            return self.sink.replace(src=tuple(self.whole(store, sums)))
         stores = []
         for u, row in enumerate(sums):
             for v, value in enumerate(row):
                 stores += self.piece(u, v, value)
-        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
+        return self.sink.replace(src=tuple(stores))
 
     def sums(self) -> list[list[UOp]]:
         """The sums of a subgroup, matrix by matrix."""

@@ -13,6 +13,7 @@ from anneal.rewrite.walk import (
     HERE,
     Table,
     Visit,
+    answered,
     applied,
     graph_rewrite,
     over,

@@ -88,8 +88,8 @@ def encode_value(value: Any) -> Any:
         return [encode_value(v) for v in value]
     if isinstance(value, Op):
         return {"op": value.name}
-    if isinstance(value, UOp) and is_symbolic(value):
-        return {"size": encode_graph(value)}
+    if isinstance(value, UOp):
+        return {"graph": encode_graph(value)}
     raise TypeError(f"cannot be written down: {value!r}")
 
 
@@ -100,7 +100,7 @@ def decode_value(value: Any) -> Any:
     if isinstance(value, dict):
         if "op" in value:
             return ALL[value["op"]]
-        if "size" in value:
-            return decode_graph(value["size"])
+        if "graph" in value:
+            return decode_graph(value["graph"])
         return struct.unpack("<d", bytes.fromhex(value["bits"]))[0]
     return value

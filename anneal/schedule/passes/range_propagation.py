@@ -13,6 +13,7 @@ from anneal.errors import CompilerError
 from anneal.rewrite import (
     HERE,
     Sum,
+    answered,
     both,
     linear_index,
     over,
@@ -221,25 +222,11 @@ class _Lower:
         return UOp(Op.LOAD, leaf.dtype, src if predicate is None else (*src, predicate))
 
     def value(self, root: UOp, index: Index) -> UOp:
-        memo = self.memo
-        first: Context = (root, index, None)
-        stack = [] if first in memo else [(first, self.made(*first))]
-        given: UOp | None = None
-        while stack:
-            ctx, making = stack[-1]
-            try:
-                wanted = making.send(given)
-            except StopIteration as end:
-                memo[ctx] = given = end.value
-                stack.pop()
-                continue
-            given = memo.get(wanted)
-            if given is None:
-                stack.append((wanted, self.made(*wanted)))
-        return memo[first]
+        return answered((root, index, None), self.made, self.memo)
 
-    def made(self, node: UOp, index: Index, predicate: UOp | None) -> Generator[Context, Any, UOp]:
-        """The value of a node at an index, by a generator that asks for the values which it is made of."""
+    def made(self, context: Context) -> Generator[Context, Any, UOp]:
+        """The value of a node at an index."""
+        node, index, predicate = context
         op = node.op
         if op is Op.CONST or op is Op.VARIABLE:
             return node

@@ -9,8 +9,8 @@ import operator
 from collections import Counter
 
 from anneal.rewrite import rebuild, unchanged, unfolded
-from anneal.schedule.fusion import CostModel
-from anneal.schedule.passes.early_helpers import is_product, unmoved
+from anneal.schedule.fusion import CostModel, base
+from anneal.schedule.passes.early_helpers import UNMOVED, is_product
 from anneal.schedule.passes.vocabulary import along, kept, shaped, spread, summed
 from anneal.uop import SYMBOLIC, Nodes, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
@@ -107,7 +107,7 @@ def _many_pieces(tiles: int, depth: int, cost_model: CostModel) -> int:
 
 def _is_narrow(body: UOp) -> bool:
     """True for a product of factors of 16 bits, whose sums have other pieces (`narrow_products.py`)."""
-    return any(unmoved(u).dtype.itemsize <= 2 for u in unmoved(body).src)
+    return any(base(u, UNMOVED).dtype.itemsize <= 2 for u in base(body, UNMOVED).src)
 
 
 def _in_two_stages(u: UOp, pieces: int) -> UOp:
@@ -192,8 +192,7 @@ def _joint_sums(order: Nodes) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
 
 def _summed_whole(u: UOp) -> UOp | None:
     """The value of whose elements `u`, of shape (), is the sum."""
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
+    u = base(u, (Op.RESHAPE,))
     if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or symbolic_arg(u.src[0].shape):
         return None
     return u.src[0] if u.src[0].size else None
