@@ -7,7 +7,7 @@ import math
 from anneal.codegen.ranges import extent, form, merged, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 
@@ -37,7 +37,7 @@ def coalesce(sink: UOp) -> UOp:
         return sink
     forms = [form(r)[0] for r in _roots(order)]
     forms += [form(r.src[0])[0] for r in order if r.op is Op.RANGE and r.src[0].op is not Op.CONST]
-    users: dict[UOp, list[dict[UOp, int]]] = {r: [] for r in ranges}
+    users: dict[UOp, list[Numbers]] = {r: [] for r in ranges}
     for f in forms:
         for t in f:
             if t in users:
@@ -53,9 +53,7 @@ def coalesce(sink: UOp) -> UOp:
     return _merged(sink, table, parent)
 
 
-def _coalesced(
-    ranges: Nodes, reduces: list[Src], users: dict[UOp, list[dict[UOp, int]]]
-) -> tuple[Known, dict[UOp, int]]:
+def _coalesced(ranges: Nodes, reduces: list[Src], users: dict[UOp, list[Numbers]]) -> tuple[Known, Numbers]:
     """A map from each merged range to the one that it is merged into; and the extents of the ranges afterwards.
 
     `users` are the affine forms that each range has a term of.

@@ -19,7 +19,7 @@ from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, 
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Nodes, Numbers, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 _ONE = const(dtypes.int32, 1)
@@ -160,9 +160,9 @@ class _Lineariser:
         self.stack = [_Block(0, 0)]
         self.serial = 0
         self.loops: list[UOp] = []
-        self.levels: dict[UOp, int] = {}
+        self.levels: Numbers = {}
         self.lanes: dict[int, int] = {}
-        self.wide: dict[UOp, int] = {}
+        self.wide: Numbers = {}
         self.tiles: list[UOp] = []
         self.strips: list[UOp] = []  # tiles of sums that subgroup matrices made
         self.sub_word: set[UOp] = set()
@@ -171,7 +171,7 @@ class _Lineariser:
 
     def _analyse(self) -> None:
         # The level of a reduce: how many reduces deep its value is. Reduces of one level do not need each other.
-        level: dict[UOp, int] = {}
+        level: Numbers = {}
         params: dict[UOp, bool] = {}
         for u in toposort((self.sink,)):
             level[u] = max([level[s] for s in u.src], default=0) + (u.op is Op.REDUCE)
@@ -390,7 +390,7 @@ class _Lineariser:
                     break
         results = sum(self.lanes_of(u) for u in order if u.op is Op.REDUCE and not u.ranges & self.serial)
         left = results
-        loads: dict[UOp, int] = {}
+        loads: Numbers = {}
         waiting = []
         for n, members in enumerate(several):
             mine = [u for u in self.loads(members) if u not in loads]

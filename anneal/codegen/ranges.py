@@ -13,13 +13,13 @@ import operator
 from collections.abc import Iterable, Mapping
 
 from anneal.rewrite import Sum, joined, linear, rebuild, tell, unflatten
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
 _INT_MIN, _INT_MAX = _I32.min, _I32.max
 
-Form = tuple[dict[UOp, int], int]
+Form = tuple[Numbers, int]
 
 
 def form(u: UOp) -> Form:

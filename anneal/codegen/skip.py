@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from anneal.codegen.ranges import conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side, wishes
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 
 _I32 = dtypes.int32
 Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
@@ -41,7 +41,7 @@ def extreme(comparison: UOp, largest: bool, free: Nodes) -> UOp | None:
     None if it cannot be told: a term depends on data, or on ranges in a way that is not affine.
     """
     terms, constant = form(comparison.src[0] - comparison.src[1])
-    outside: dict[UOp, int] = {}
+    outside: Numbers = {}
     work = list(terms.items())
     while work:
         t, k = work.pop()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, only_if, substituted
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, size
 
 _I32, _F32 = dtypes.int32, dtypes.float32
@@ -240,7 +240,7 @@ def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop:
 
 def _walk(value: UOp, ranges: Nodes) -> Nodes:
     """`ranges` in the order in which the memory that `value` reads changes least: neighbours first."""
-    best: dict[UOp, int] = {}
+    best: Numbers = {}
     for u in toposort((value,)):
         if u.op is Op.LOAD:
             terms = form(u.src[1])[0]

@@ -12,7 +12,7 @@ from functools import reduce
 from math import gcd
 from typing import Any
 
-from anneal.uop import SYMBOLIC, DType, Nodes, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
+from anneal.uop import SYMBOLIC, DType, Nodes, Numbers, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
 from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
@@ -37,7 +37,7 @@ class Sum:
 
     __slots__ = ("constant", "dtype", "hi", "lo", "terms")
 
-    def __init__(self, dtype: DType, terms: dict[UOp, int], constant: int) -> None:
+    def __init__(self, dtype: DType, terms: Numbers, constant: int) -> None:
         self.dtype = dtype
         self.terms = {t: k for t, k in terms.items() if k}
         self.constant = constant
@@ -66,7 +66,7 @@ class Sum:
         """`of` for a short expression, walked as a tree; None when it is not short."""
         dtype = u.dtype
         signed = dtype.kind == "int"
-        terms: dict[UOp, int] = {}
+        terms: Numbers = {}
         constant = 0
         stack = [(u, 1)]
         for _ in range(_SHORT):
@@ -92,10 +92,10 @@ class Sum:
     @classmethod
     def combine(cls, dtype: DType, parts: Iterable[tuple[UOp, int]], constant: int = 0) -> Sum:
         """`constant + sum(k * u)` over parts that may be sums themselves."""
-        weight: dict[UOp, int] = {}
+        weight: Numbers = {}
         for u, k in parts:
             weight[u] = weight.get(u, 0) + k
-        terms: dict[UOp, int] = {}
+        terms: Numbers = {}
 
         def give(u: UOp, k: int) -> None:
             nonlocal constant
@@ -149,7 +149,7 @@ class Sum:
             return sorted(items, key=lambda i: -abs(i[1]))
         return sorted(items, key=lambda i: (-abs(i[1]), i[0].ranges, i[0].op.index, i[0].key))
 
-    def with_terms(self, terms: dict[UOp, int], constant: int) -> Sum:
+    def with_terms(self, terms: Numbers, constant: int) -> Sum:
         return Sum(self.dtype, terms, constant)
 
     def split(self, divisor: int) -> tuple[Sum, Sum]:
@@ -160,8 +160,8 @@ class Sum:
 
     def near(self, divisor: int) -> tuple[Sum, Sum]:
         """The sum split like `split`, but every coefficient leaves its remainder of least size in the rest."""
-        whole: dict[UOp, int] = {}
-        rest: dict[UOp, int] = {}
+        whole: Numbers = {}
+        rest: Numbers = {}
         for t, k in self.terms.items():
             r = k % divisor
             if 2 * r > divisor:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, overload
 
 from anneal.errors import CompilerError
-from anneal.uop import GraphFunction, Known, Nodes, Op, Src, UOp, arena, toposort
+from anneal.uop import GraphFunction, Known, Nodes, Numbers, Op, Src, UOp, arena, toposort
 
 # -- a list of events in a thread, while it has a listener ------------------------------------------------------------
 
@@ -273,7 +273,7 @@ def graph_rewrite(
     raise CompilerError; with `steps`, they end there, as does a node that was rewritten so often."""
     done = {} if done is None else done
     became: set[UOp] = set()  # nodes that were replaced, and take the result of what did
-    count: dict[UOp, int] = {}
+    count: Numbers = {}
 
     def result(u: UOp) -> Generator[UOp, Any, UOp]:
         below = parts(u)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import DType, Ints, Nodes, Op, Provenance, Src, UOp, toposort
+from anneal.uop import DType, Ints, Nodes, Numbers, Op, Provenance, Src, UOp, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Schedule:
     materialised: Materialised = field(default_factory=dict)
     chained: frozenset[UOp] = frozenset()  # nodes inside of chains (fusion/chains.py)
     groups: list[FusionGroup] = field(default_factory=list)
-    places: dict[UOp, int] = field(default_factory=dict)  # of the program's nodes and of what stands for them
+    places: Numbers = field(default_factory=dict)  # of the program's nodes and of what stands for them
     cuts: list[Cut] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     plan: Plan | None = None
@@ -185,10 +185,7 @@ def renumbered(order: Nodes, slots: Mapping[int, int], ids: Mapping[UOp, int]) -
 # are never out of date.
 
 
-Places = dict[UOp, int]
-
-
-def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
+def carried(places: Numbers, sink: UOp, change: Callable[[], UOp]) -> UOp:
     """The sink that `change` makes of `sink`; `places` also gets the nodes that now stand in the place of others.
 
     Where `places` is empty, `sink` is the program, which `change` walks first: in the order of places.
@@ -206,7 +203,7 @@ def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
     return new
 
 
-def complete(places: Places, roots: Iterable[UOp], order: Nodes) -> None:
+def complete(places: Numbers, roots: Iterable[UOp], order: Nodes) -> None:
     """Give each of `roots` a place: that of a node that is made of it, if a pass made it for that one."""
     if all(r in places for r in roots):
         return

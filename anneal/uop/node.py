@@ -215,6 +215,7 @@ Ints = tuple[int, ...]  # axes, strides, sizes that are numbers
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 Known = dict[UOp, UOp]  # nodes, and what takes their places
+Numbers = dict[UOp, int]  # nodes, and a number of each
 
 
 def from_rows(rows: Sequence[tuple[Op, DType, Sequence[int], Any, Any]]) -> UOp:

@@ -11,7 +11,7 @@ from anneal.codegen.opts import Axis, Opt, Opts, axes_of, split
 from anneal.codegen.ranges import form, mask_of, predicate_of, ranges_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
-from anneal.uop import ALU, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, Numbers, Op, UOp, dtypes, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
@@ -32,7 +32,7 @@ class _Access:
     whether each workgroup has its own elements of memory that is too large for the first cache."""
 
     moved: int
-    steps: dict[UOp, int]
+    steps: Numbers
     asked: int
     is_streamed: bool
 

@@ -11,7 +11,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
-from anneal.uop import SYMBOLIC, Nodes, Op, Recent, Src, UOp, dtypes, toposort
+from anneal.uop import SYMBOLIC, Nodes, Numbers, Op, Recent, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -23,7 +23,7 @@ def run(s: Schedule) -> Schedule:
     values = [Value(0, dtypes.float32, "input") if u is None else Value(int(u.size), u.dtype, "input") for u in given]
     wanted = set(s.sink.src)
 
-    second: dict[UOp, int] = {}  # of what is computed again
+    second: Numbers = {}  # of what is computed again
     empty = [u for u in s.order if u in s.materialised and not u.size]  # no kernel computes it
     for r, again in [*[(u, False) for u in empty], *[(r, g.again) for g in s.groups for r in g.roots]]:
         value = Value(int(r.size), r.dtype, "output" if r in wanted and not again else "temp")

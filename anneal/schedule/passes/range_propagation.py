@@ -27,7 +27,7 @@ from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
-from anneal.uop import ALU, MOVEMENT, Nodes, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
@@ -380,9 +380,9 @@ def renumber(sink: UOp) -> UOp:
     return sink if all(r.arg[0] == n for r, n in number.items()) else renumbered(order, {}, number)
 
 
-def _strides(position: UOp) -> dict[UOp, int]:
+def _strides(position: UOp) -> Numbers:
     """Coefficient of each range in an affine position; the largest it can be, where it is symbolic."""
-    out: dict[UOp, int] = {}
+    out: Numbers = {}
     stack = [(position, 1)]
     while stack:
         u, factor = stack.pop()
