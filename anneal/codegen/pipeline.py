@@ -190,6 +190,21 @@ class Lowering:
     def dialect(self) -> Dialect:
         return DIALECTS[self.target.dialect]
 
+    def said(self) -> list[list[UOp | None]]:
+        """The nodes of the statements that each line of the text says: those written inside of another one first."""
+        stmts, written = self.program.stmts, set(self.text.sources)
+        said: dict[int, Ints] = {}
+        inside: dict[int, Ints] = {}  # by the number of a statement without a line: what the line that it is in says
+        first = 0
+        for n, s in enumerate(stmts):
+            if s.kind != "share" or stmts[n - 1].kind != "share":  # those in a row are written at once
+                first = n
+            parts = [x for o in s.src if isinstance(o, int) for x in inside.get(o, ())]
+            said[first] = tuple(dict.fromkeys([*said.get(first, ()), *parts, n]))
+            if n not in written and s.kind == "let":
+                inside[s.number] = said[n]
+        return [[stmts[n].node for n in said[at]] for at in self.text.sources]
+
 
 def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
     """A pass that makes a new graph of the last one, and nothing else."""

@@ -362,31 +362,16 @@ def _flat(u: UOp) -> Nodes:
 
 
 def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
-    """(x, lo, hi) if `p` says lo <= x <= hi, None for an open side."""
+    """(x, lo, hi) if `p` says lo <= x <= hi."""
     if p.op is Op.LT:
         a, b = p.src
         if b.op is Op.CONST and a.dtype.is_int:
-            return a, None, b.arg - 1
+            return a, a.vmin, b.arg - 1
         if a.op is Op.CONST and b.dtype.is_int:
-            return b, a.arg + 1, None
+            return b, a.arg + 1, b.vmax
     if p.op is Op.EQ and p.src[1].op is Op.CONST and p.src[0].dtype.is_int:
         return p.src[0], p.src[1].arg, p.src[1].arg
     return None
-
-
-def _fenced(parts: Iterable[UOp]) -> tuple[dict[UOp, tuple[Any, Any]], list[UOp]]:
-    """The bounds that some comparisons promise, and the parts that are none."""
-    found: dict[UOp, tuple[Any, Any]] = {}
-    other: list[UOp] = []
-    for p in parts:
-        fence = _fence(p)
-        if fence is None:
-            other.append(p)
-            continue
-        x, lo, hi = fence
-        low, high = found.get(x, (x.vmin, x.vmax))
-        found[x] = (low if lo is None else max(low, lo), high if hi is None else min(high, hi))
-    return found, other
 
 
 def conjunction(u: UOp) -> UOp:
@@ -394,7 +379,15 @@ def conjunction(u: UOp) -> UOp:
     each other.
     """
     parts = _flat(u)
-    bounds, other = _fenced(parts)
+    bounds: dict[UOp, tuple[Any, Any]] = {}  # that some of the parts promise
+    other = []
+    for p in parts:
+        if (fence := _fence(p)) is None:
+            other.append(p)
+            continue
+        x, lo, hi = fence
+        low, high = bounds.get(x, (x.vmin, x.vmax))
+        bounds[x] = max(low, lo), min(high, hi)
     given = set(parts)
     if any(lo > hi for lo, hi in bounds.values()) or any(Op.NOT(p) in given for p in other):
         return const(_BOOL, False)
@@ -418,12 +411,6 @@ def disjunction(u: UOp) -> UOp:
     if any(Op.NOT(p) in given for p in parts):
         return const(_BOOL, True)
     return reduce(u.op, parts)
-
-
-def fences(predicate: UOp) -> dict[UOp, tuple[Any, Any]]:
-    """The bounds that a predicate (an AND of comparisons) promises, narrower than the values' own."""
-    found, _ = _fenced(_flat(predicate) if predicate.op is Op.AND else [predicate])
-    return {x: (lo, hi) for x, (lo, hi) in found.items() if lo <= hi and x.op is not Op.CONST}
 
 
 # -- beside symbolic sizes: division by a size, and comparisons that hold for every value of the variables -------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from anneal.errors import CompilerError
 from anneal.uop import GraphFunction, Known, Nodes, Numbers, Op, Src, UOp, arena, toposort
@@ -201,12 +201,8 @@ def unfolded(u: UOp, src: Src) -> UOp:
     return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
 
 
-@overload
-def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp: ...
-@overload
-def substitute(root: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> Src: ...
-def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | Src:
-    """`root` (or each of several) with every node that is a key of `mapping` replaced by its value.
+def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
+    """`root` with every node that is a key of `mapping` replaced by its value.
 
     The nodes below a replaced one are not looked at, and values are not searched for keys.
 
@@ -215,10 +211,7 @@ def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | S
     >>> substitute(i * 4 + j, {j: const(dtypes.int32, 0)}) is i * 4
     True
     """
-    known = dict(mapping)
-    if isinstance(root, UOp):
-        return rebuild(root, over, known)
-    return tuple([rebuild(r, over, known) for r in root])
+    return rebuild(root, over, dict(mapping))
 
 
 Match = Callable[[Any], Any]  # node -> (node, rule text) | None; None or the node itself is no match
