@@ -39,7 +39,6 @@ BOUNDS = {
     f"{CPU}._programs": HALVES,
     f"{CPU}.kernels._programs": HALVES,
     "anneal.nn._whole_calls._kinds": HALVES,
-    "anneal.rewrite.sums._SUMS": HALVES,
     "anneal.rewrite.symbolic._MEMO": "_MEMO_LIMIT",
     "anneal.runtime.late._calls": HALVES,
     "anneal.runtime.late.RUNS": HALVES,
@@ -50,15 +49,10 @@ BOUNDS = {
     "anneal.runtime.numbering._rounds": HALVES,
     "anneal.runtime.numbering._tags": HALVES,
     "anneal.runtime.turns._plans": HALVES,
-    "anneal.schedule.passes.memory_plan._merged": HALVES,
-    "anneal.schedule.passes.range_propagation._kernels": HALVES,
     "anneal.schedule.plan._plans": HALVES,
-    "anneal.schedule.plan._made": HALVES,
     "anneal.uop.provenance.CODES.kept": "_MAX_CODES",
     "anneal.uop.provenance.CODES.kinds": "_MAX_CODES",
-    "anneal.uop.sizes._CANONICAL": HALVES,
     "anneal.uop.sizes._POLY": HALVES,
-    "anneal.uop.sizes._SYMBOLIC_NODES": HALVES,
 }
 # what has another bound, and which
 OTHERWISE = {

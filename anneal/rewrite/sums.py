@@ -8,11 +8,11 @@ as.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 from typing import Any
 
-from anneal.uop import SYMBOLIC, DType, Nodes, Numbers, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
+from anneal.uop import SYMBOLIC, DType, Nodes, Numbers, Op, UOp, alu, const, dtypes, normalise_const, toposort
 from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
@@ -53,13 +53,11 @@ class Sum:
                 hi += k * a
         self.lo, self.hi = lo, hi
 
-    @classmethod
-    def of(cls, u: UOp) -> Sum:
+    @staticmethod
+    @lru_cache(1 << 13)
+    def of(u: UOp) -> Sum:
         """The sum that `u` is. Linear in the size of the graph, however its parts are shared; do not change it."""
-        found = _SUMS[u]
-        if found is None:
-            found = _SUMS[u] = cls._small(u) or cls.combine(u.dtype, ((u, 1),))
-        return found
+        return Sum._small(u) or Sum.combine(u.dtype, ((u, 1),))
 
     @classmethod
     def _small(cls, u: UOp) -> Sum | None:
@@ -173,9 +171,6 @@ class Sum:
     def steps(self, divisor: int) -> list[int]:
         """Divisors of `divisor` by which terms may group, largest first; of 0 all that they may group by."""
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
-
-
-_SUMS: Recent[UOp, Sum] = Recent(1 << 12)
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------

@@ -53,7 +53,6 @@ def bind(u: UOp, value: int) -> UOp:
 # -- polynomials ------------------------------------------------------------------------------------------------------
 
 _POLY: Recent[UOp, Poly] = Recent(_LIMIT)
-_CANONICAL: Recent[UOp, Size] = Recent(_LIMIT)
 
 
 def _rank(u: UOp) -> tuple[int, str]:
@@ -176,16 +175,17 @@ def size(n: Any) -> Size:
         return n
     if not isinstance(n, UOp):
         return n.node if isinstance(n, Count) else operator.index(n)
-    found = _CANONICAL[n]
-    if found is None:
-        if n.op is Op.CONST:
-            return int(n.arg)
-        if n.dtype is not _I32 or n.shape or not is_symbolic(n):
-            raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
-        u = poly_node(poly(n))
-        found = u if u.vmin != u.vmax else int(u.vmin or 0)
-        _CANONICAL[n] = found
-    return found
+    return _canonical(n)
+
+
+@functools.lru_cache(_LIMIT)
+def _canonical(n: UOp) -> Size:
+    if n.op is Op.CONST:
+        return int(n.arg)
+    if n.dtype is not _I32 or n.shape or not is_symbolic(n):
+        raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
+    u = poly_node(poly(n))
+    return u if u.vmin != u.vmax else int(u.vmin or 0)
 
 
 def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -292,17 +292,14 @@ def count(shape: Sequence[Any]) -> int:
 # -- what holds sizes -------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(_LIMIT)
 def is_symbolic(u: UOp) -> bool:
     """True if `u` is made of variables and constants alone."""
-    known = _SYMBOLIC_NODES[u]
-    if known is None:
-        known = not u.ranges and not u.shape
-        known = known and all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
-        _SYMBOLIC_NODES[u] = known
-    return known
+    if u.ranges or u.shape:
+        return False
+    return all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
 
 
-_SYMBOLIC_NODES: Recent[UOp, bool] = Recent(_LIMIT)
 _LEAVES = frozenset((Op.CONST, Op.VARIABLE, Op.BIND))
 _WITHIN = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.MAX, Op.MIN))
 

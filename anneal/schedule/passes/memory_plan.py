@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from anneal.errors import ShapeError
 from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
-from anneal.uop import SYMBOLIC, Nodes, Numbers, Op, Recent, Src, UOp, dtypes, toposort
+from anneal.uop import SYMBOLIC, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -172,20 +173,19 @@ def overwrites_rows(sink: UOp) -> bool:
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
 
 
-_merged: Recent[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = Recent(1 << 11)
-
-
 def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     """The call with each slot of `pairs` replaced by the slot it is paired with; the slots left are renumbered."""
-    key = (call.kernel, tuple(sorted(pairs.items())))
-    keep = [s for s in range(len(call.args)) if s not in pairs]
-    kernel = _merged[key]
-    if kernel is None:
-        number = {s: n for n, s in enumerate(keep)}
-        number.update({s: number[other] for s, other in pairs.items()})
-        sink = renumbered(toposort((call.kernel.sink,)), number, {})
-        kernel = _merged[key] = Kernel(sink, name_of(sink))
+    keep = tuple([s for s in range(len(call.args)) if s not in pairs])
+    kernel = _merged(call.kernel, keep, tuple(sorted(pairs.items())))
     return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))
+
+
+@lru_cache(1 << 11)
+def _merged(kernel: Kernel, keep: Ints, pairs: tuple[tuple[int, int], ...]) -> Kernel:
+    number = {s: n for n, s in enumerate(keep)}
+    number.update({s: number[other] for s, other in pairs})
+    sink = renumbered(toposort((kernel.sink,)), number, {})
+    return Kernel(sink, name_of(sink))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

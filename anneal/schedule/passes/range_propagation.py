@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from anneal.errors import CompilerError
@@ -27,7 +28,7 @@ from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
-from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, arena, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
@@ -40,9 +41,7 @@ def run(s: Schedule) -> Schedule:
     return replace(s, kernels=[_kernel_of(c.graph) for c in s.cuts])
 
 
-_MAX_KERNELS = 2048  # and as many older ones
-_kernels: Recent[UOp, Kernel] = Recent(_MAX_KERNELS)
-WITH_PLANS.append(_kernels.clear)
+_MAX_KERNELS = 4096
 
 
 def kernel_graph(piece: UOp) -> UOp:
@@ -51,14 +50,17 @@ def kernel_graph(piece: UOp) -> UOp:
         return renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
 
 
+@lru_cache(_MAX_KERNELS)
 def _kernel_of(piece: UOp) -> Kernel:
-    found = _kernels[piece]
-    if found is None:
-        sink = kernel_graph(piece)
-        # pieces that differ only in the shapes of their leaves become one kernel
-        found = _kernels[sink] or Kernel(sink, name_of(sink))
-        _kernels[piece] = _kernels[sink] = found
-    return found
+    return _named(kernel_graph(piece))  # pieces that differ only in the shapes of their leaves become one kernel
+
+
+@lru_cache(_MAX_KERNELS)
+def _named(sink: UOp) -> Kernel:
+    return Kernel(sink, name_of(sink))
+
+
+WITH_PLANS.extend((_kernel_of.cache_clear, _named.cache_clear))
 
 
 class _Ranges:
