@@ -15,11 +15,11 @@ from typing import NamedTuple
 from anneal.codegen.hardware import LaunchConfig
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
-from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, factors, is_fragment, is_product
+from anneal.codegen.ranges import SERIAL, conjunction, conjuncts, factors, is_fragment, is_product, substituted
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import Nodes, Numbers, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, toposort
 from anneal.uop.sizes import variables_of
 
 _ONE = const(dtypes.int32, 1)
@@ -321,11 +321,10 @@ class _Lineariser:
         prefetched: list[tuple[Operand, UOp]] = []
         values: list[Operand] = []
         # in the first iteration of the block's loop, and in the one after each, or the last
-        first = later = Substitution({}, 0)
+        first: Known = {}
+        later: Known = {}
         if (loop := block.range) is not None:
-            bit, following = 1 << loop.arg[0], Op.MIN(loop + 1, loop.src[0] - 1)
-            first = Substitution({loop: const(dtypes.int32, 0)}, bit, self.serial)
-            later = Substitution({loop: following}, bit, self.serial)
+            first[loop], later[loop] = const(dtypes.int32, 0), Op.MIN(loop + 1, loop.src[0] - 1)
         self.emit(
             [s.src[2] for tile, s in stores if tile.arg[0] == "stored" and not tile.arg[1]]
         )  # made of the same sums, in one loop
@@ -344,16 +343,16 @@ class _Lineariser:
         for tile in members:
             block.names[tile] = memory_of(tile)
         for variable, value in prefetched:
-            needed = later(value)
+            needed = substituted(value, later, self.serial)
             self.emit([needed])
             self.add(block, "set", value, variable, self.operand(needed))
         self.stack = full
 
-    def fetch_first(self, value: UOp, first: Substitution) -> int:
+    def fetch_first(self, value: UOp, first: Known) -> int:
         """A variable before the loop, with what its first iteration needs."""
         inside = self.stack
         self.stack = inside[:-1]
-        needed = first(value)
+        needed = substituted(value, first, self.serial)
         self.emit([needed])
         out = self.add(self.stack[-1], "acc", value, self.operand(needed))
         self.stack = inside

@@ -12,7 +12,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping
 
-from anneal.rewrite import Sum, joined, linear, rebuild, tell, unflatten
+from anneal.rewrite import Sum, joined, linear, rebuild, unflatten
 from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, least, size
 
@@ -214,34 +214,6 @@ def with_sources(u: UOp, src: Src, serial: int = 0) -> UOp:
     return out
 
 
-class Substitution:
-    """Replaces nodes in one graph after another; what these share is rewritten once, and indices are normalised.
-
-    Only nodes whose `ranges` meet `mask` are visited: the others cannot hold what is replaced.
-    """
-
-    __slots__ = ("_mask", "_new", "_serial")
-
-    def __init__(self, table: Mapping[UOp, UOp], mask: int, serial: int = 0) -> None:
-        self._new: Known = dict(table)
-        self._mask, self._serial = mask, serial
-
-    def __call__(self, root: UOp) -> UOp:
-        new, mask, serial = self._new, self._mask, self._serial
-
-        def untouched(u: UOp) -> bool:
-            return u in new or not u.ranges & mask and u.op not in _VISITED
-
-        for u in toposort((root,), until=untouched):
-            if u not in new:
-                new[u] = with_sources(u, tuple([new.get(s, s) for s in u.src]), serial)
-        tell(lambda: (new,))
-        return new.get(root, root)
-
-
-_VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not tell what is below
-
-
 def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
     """The kernel with one range for each group of ranges, which become its digits; and those ranges by group. Each
     reduce runs over a group."""
@@ -260,6 +232,9 @@ def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
     return rebuild(sink, visit, table), wholes
 
 
-def substituted(sink: UOp, table: Mapping[UOp, UOp]) -> UOp:
-    """The whole graph with the nodes in `table` replaced, also below reduces; indices are normalised on the way."""
-    return rebuild(sink, with_sources, dict(table))
+def substituted(root: UOp, table: Known, serial: int = 0) -> UOp:
+    """The graph with the nodes in `table` replaced, also below reduces, and the indices that change in normal form.
+
+    `table` also gets what became of the other nodes: another graph shares the work.
+    """
+    return rebuild(root, lambda u, src: u if src == u.src else with_sources(u, src, serial), table)

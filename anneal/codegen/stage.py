@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, only_if, substituted
+from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, normalise, only_if, substituted
 from anneal.frozen import frozen
 from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, size
@@ -62,8 +62,7 @@ class Remade:
 
     def at(self, value: UOp, table: Known) -> UOp:
         """`value` at other indices."""
-        table = {**self.table, **table}
-        return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
+        return substituted(value, {**self.table, **table})
 
     def matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
         """The matrix in memory whose first element is at `first`."""
@@ -183,7 +182,7 @@ def _tile(part: UOp, threads: Nodes, depth: Nodes, fresh: int, buffers: int, loo
     wide = [r for r in threads if part.varies_over(r)]
     deep = [r for r in depth if part.varies_over(r)]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
-    value = Substitution(own, mask_of((*wide, *deep)))(part)
+    value = substituted(part, dict(own))
     which = loop if loop is not None and part.varies_over(loop) else None
     tile, layout = tile_over(value, [own[r] for r in wide], [own[r] for r in deep], fresh + len(own), buffers, which)
     position = layout.position((*wide, *deep))
@@ -255,9 +254,7 @@ def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
     if not any(t.varies_over(r) for t in terms if t is not r):
         return abs(terms[r])
     zeros = {u: const(_I32, 0) for u in toposort((index,)) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
-    everywhere = -1
-    first = Substitution(zeros, everywhere)(index)
-    second = Substitution(zeros | {r: const(_I32, 1)}, everywhere)(index)
+    first, second = (substituted(index, zeros | {r: const(_I32, n)}) for n in (0, 1))
     return abs(int(second.arg) - int(first.arg)) if first.op is second.op is Op.CONST else 0
 
 
@@ -293,7 +290,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             step *= count
         position = layout.position([table[r] for r in ranges])
         position = normalise(position if loop is None else position + loop % 2 * size)
-        put = store(memory, position, Substitution(table, mask_of(ranges))(value))
+        put = store(memory, position, substituted(value, table))
         stores.append(only_if([c for c in inside if not c.is_const], put))
     return filled(stores, (lanes,) if width > 1 else (), ("workgroup", prefetched, loop is not None))
 
@@ -303,7 +300,7 @@ def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     quad = ranged(r.src[0] // extent(lanes), r.arg)
     for u in toposort((value,)):
         if u.op is Op.LOAD and u.src[1].varies_over(r):
-            index = Substitution({r: quad * extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])
+            index = substituted(u.src[1], {r: quad * extent(lanes) + lanes})
             if form(index)[0].get(lanes) == 1:
                 return True
     return False
