@@ -103,7 +103,7 @@ def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: Node
     if any(not x.src[0].is_const for x in (*wide, *chain.depths)):
         return None
     bits = mask_of([r, *wide])
-    if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
+    if any(s.src[1].ranges & bits != bits for s in stores):
         return None
     if d is None:
         return chain

@@ -44,34 +44,24 @@ def to_vectors(sink: UOp) -> UOp:
         wide |= dict.fromkeys(fours, next((v for v in vectors if extent(v) == 4), own))
     if not wide:
         return sink
-    how = {}
-    for u in accesses:
-        if (v := wide.get(memory_of(u.src[0]))) is None:
-            continue
-        if u in direct:
-            how[u] = "whole"
-        elif u.op is Op.STORE:
-            how[u] = "element"
-        elif not u.ranges & mask and _is_aligned(forms[u.src[1]], v):
-            how[u] = "lane"  # of a vector, the same for all threads
-        elif len(u.src) == 2 and not any(k % extent(v) for k in forms[u.src[1]][0].values()):
-            how[u] = "lane of each"  # each lane is that of a vector of its own
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u not in how:
+        v = wide.get(memory_of(u.src[0])) if u.op is Op.LOAD or u.op is Op.STORE else None
+        if v is None:
             return over(u, src)
-        v = wide[memory_of(u.src[0])]
-        if how[u] == "element":
+        if u.op is Op.STORE and u not in direct:
             return over(u, (src[0], _element(src[1], v, serial), *src[2:]))
-        n = extent(v)
-        terms, constant = forms[u.src[1]]
+        n, (terms, constant) = extent(v), forms[u.src[1]]
+        is_one = u in direct or not u.ranges & mask and _is_aligned(forms[u.src[1]], v)  # for all threads
+        if not is_one and (len(u.src) > 2 or any(k % n for k in terms.values())):
+            return over(u, src)
         whole, number = divmod(constant, n)  # of the index: counted in vectors, and the lane
         index = unform({t: k // n for t, k in terms.items() if k // n}, whole, serial)
-        if how[u] == "lane of each":
+        if not is_one:
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.
             return UOp(Op.LOAD, u.dtype, (src[0], index), number, u.tag)
         out = u.replace(src=(src[0], UOp(Op.LANES, index.dtype, (index, v)), *src[2:]))
-        return out if how[u] == "whole" else UOp(Op.LANE, u.dtype, (out, v), number)
+        return out if u in direct else UOp(Op.LANE, u.dtype, (out, v), number)
 
     return rebuild(sink, visit, order=order)
 
@@ -103,11 +93,13 @@ def _along_vectors(accesses: Nodes, vectors: Nodes, forms: _Forms) -> tuple[Know
     wide: Known = {}
     direct = set()
     for u in accesses:
-        memory = memory_of(u.src[0])
+        memory, (terms, constant) = memory_of(u.src[0]), forms[u.src[1]]
+        predicate = u.src[2 if u.op is Op.LOAD else 3 :]
         for v in vectors:
-            if extent(v) % per_word(memory.dtype) or not u.src[1].varies_over(v):
+            n = extent(v)
+            if terms.get(v) != 1 or constant % n or n % per_word(memory.dtype) or not _is_aligned(forms[u.src[1]], v):
                 continue
-            if _is_whole(u, v, forms[u.src[1]]) and wide.setdefault(memory, v) is v:
+            if not any(p.varies_over(v) for p in predicate) and wide.setdefault(memory, v) is v:
                 direct.add(u)
     return wide, direct
 
@@ -132,14 +124,6 @@ def _quads(accesses: Nodes, forms: _Forms, mask: int) -> Nodes:
             key = (frozenset(terms.items()), constant // 4, u.src[2:]) if aligned else (u,)
             groups.setdefault(memory_of(u.src[0]), {}).setdefault(key, set()).add(constant % 4)
     return [m for m, mine in groups.items() if all(len(found) == 4 for found in mine.values())]
-
-
-def _is_whole(u: UOp, v: UOp, index: Form) -> bool:
-    """Does an access run through whole aligned vectors along `v`?"""
-    if any(p.varies_over(v) for p in u.src[2 if u.op is Op.LOAD else 3 :]):
-        return False
-    terms, constant = index
-    return terms.get(v) == 1 and not constant % extent(v) and _is_aligned(index, v)
 
 
 def _is_aligned(index: Form, v: UOp) -> bool:

@@ -8,7 +8,7 @@ WGSL.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -31,6 +31,9 @@ _EARLY = 24  # words loaded outside of reduces that may wait in registers until 
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
 Operand = int | UOp
+
+
+_Stores = list[tuple[UOp, Src]]  # with what each takes: index, value and what is left of its predicate
 
 
 class Stmt(NamedTuple):
@@ -367,7 +370,7 @@ class _Lineariser:
         for u in members:
             block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
 
-    def store_in_batches(self, stores: list[tuple[UOp, Src]]) -> None:
+    def store_in_batches(self, stores: _Stores) -> None:
         """Stores after a staged reduce, whose results fill the registers: a few at a time with what they load.
 
         All loads come first after all, if an element might be stored before it is read.
@@ -375,7 +378,7 @@ class _Lineariser:
         roots = [x for _, src in stores for x in src]
         order = self.order(roots)
         self.emit([u for u in order if u.op is Op.REDUCE])
-        by_index: dict[UOp, list[tuple[UOp, Src]]] = {}
+        by_index: dict[UOp, _Stores] = {}
         for s, src in stores:
             by_index.setdefault(s.src[1], []).append((s, src))
         written = {s.src[0] for s, _ in stores}
@@ -406,10 +409,10 @@ class _Lineariser:
                 self.store(s, src)
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
-    def store_strips(self, strips: Nodes, stores: list[tuple[UOp, Src]]) -> None:
+    def store_strips(self, strips: Nodes, stores: _Stores) -> None:
         """Stores of what is computed from matrices, strip by strip: they share workgroup memory."""
         block = self.stack[-1]
-        mine: dict[UOp, list[tuple[UOp, Src]]] = {strip: [] for strip in strips}
+        mine: dict[UOp, _Stores] = {strip: [] for strip in strips}
         for s, src in stores:
             mine[next((u for u in self.order(list(src)) if u in mine), strips[0])].append((s, src))
         self.emit([s.src[2] for strip in strips for s in strip.src[0].src])
@@ -433,7 +436,7 @@ class _Lineariser:
             for s, src in mine[strip]:
                 self.store(s, src)
 
-    def reads_apart(self, strips: Nodes, stores: Mapping[UOp, list[tuple[UOp, Src]]]) -> list[tuple[list[UOp], int]]:
+    def reads_apart(self, strips: Nodes, stores: Mapping[UOp, _Stores]) -> list[tuple[list[UOp], int]]:
         """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
         found = []
         late, known = set(strips), set[UOp]()
@@ -449,7 +452,7 @@ class _Lineariser:
             found.append((loads, words))
         return found
 
-    def loads(self, stores: Sequence[tuple[UOp, Src]]) -> Nodes:
+    def loads(self, stores: _Stores) -> Nodes:
         """The values that are yet to be loaded for stores."""
         return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
 
@@ -479,7 +482,7 @@ class _Lineariser:
             rest = [[p for p in r if p not in common] for r in rest]
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
         # long for registers) that holds for each iteration; loads outside of them come before.
-        by_loops: dict[int, list[tuple[UOp, Src]]] = {0: []}
+        by_loops: dict[int, _Stores] = {0: []}
         for s, r in zip(stores, rest, strict=True):
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *conjunction(r))))
         outside = [x for _, src in by_loops[0] for x in src]

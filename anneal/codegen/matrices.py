@@ -63,7 +63,7 @@ def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
     """Can results be computed and stored in any order, each by one thread, and are all of them needed?"""
     stored: Known = {}
     for s in stores:
-        if s.ranges & loops != loops or s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
+        if s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
             return False
     where = any(u.op is Op.WHERE for u in order)
     for u in order:

@@ -155,6 +155,12 @@ def variable_name(name: str) -> str:
 class Writer:
     """Prints one program; a dialect's own writer has the accesses to memory, and what is special about its ops."""
 
+    numbered: Callable[[int], str]  # a vector of the numbers of its lanes
+    alu: Callable[[Stmt, UOp], str]  # the value of an op
+    load: Callable[[Stmt, UOp], str]  # the value of memory
+    store: Callable[[Stmt, UOp], None]
+    stored: Callable[[UOp], str]  # the type of an element of memory
+
     def __init__(self, dialect: Dialect, program: LinearProgram, target: Target) -> None:
         self.dialect, self.program, self.target = dialect, program, target
         self.text: dict[int, str] = {}
@@ -342,30 +348,9 @@ class Writer:
             args = [bare(a) for a in args]  # a call: its own parentheses are enough
         return template.format(*args)
 
-    # -- a dialect's own
-
-    def numbered(self, lanes: int) -> str:
-        """A vector of the numbers of its lanes."""
-        raise NotImplementedError
-
-    def alu(self, s: Stmt, u: UOp) -> str:
-        """The value of an op, as text."""
-        raise NotImplementedError
-
-    def load(self, s: Stmt, u: UOp) -> str:
-        """The value of memory, as text."""
-        raise NotImplementedError
-
-    def store(self, s: Stmt, u: UOp) -> None:
-        raise NotImplementedError
-
     def share(self, stmts: Sequence[Stmt]) -> None:
         """Combine partial results of a group's threads."""
         raise CompilerError(f"no {self.dialect.name} for threads that share a reduce", stage="render")
-
-    def stored(self, memory: UOp) -> str:
-        """The type of an element of memory."""
-        raise NotImplementedError
 
     def written(self) -> Text:
         p = self.program
