@@ -23,7 +23,7 @@ from anneal.codegen.ranges import (
 from anneal.codegen.stage import stage
 from anneal.rewrite import rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
@@ -42,8 +42,6 @@ _PIECES = {
 
 class _Split:
     """An axis while opts are applied: the extent that is left, and the pieces split off, outermost first."""
-
-    __slots__ = ("axis", "block", "even", "extent", "is_fused", "left", "merged", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
@@ -189,7 +187,7 @@ class _Splitting:
             self.piece(opt, split)
 
     def fuse_reduces(self, opt: Opt, split: _Split) -> None:
-        joined = fusible_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
+        joined = fusible_reduces(of_op(toposort((self.sink,)), Op.REDUCE), split.axis.range)
         if not joined or split.pieces or self.merged & joined:
             raise refused(f"{opt}: no reduce can run over this range")
         # one loop for the reduces and for what is made of them

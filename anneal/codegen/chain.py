@@ -11,7 +11,7 @@ from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mas
 from anneal.codegen.skip import Choice, choices, zeros
 from anneal.codegen.stage import Remade
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, of_op
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
@@ -60,7 +60,7 @@ def scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
 
 def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     """The kernel as a chain, if it is one that this room can make."""
-    reduces = [u for u in order if u.op is Op.REDUCE]
+    reduces = of_op(order, Op.REDUCE)
     if any(len(u.src) != 2 or u.dtype is not _F32 for u in reduces):
         return None
     below: dict[UOp, set[UOp]] = {u: set() for u in reduces}  # the reduces that one is made of

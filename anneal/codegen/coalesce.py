@@ -7,7 +7,7 @@ import math
 from anneal.codegen.ranges import extent, form, merged, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 
 _I32 = dtypes.int32
 
@@ -118,8 +118,8 @@ def merge_rows(sink: UOp) -> UOp:
     ranges over them from being merged by themselves.
     """
     order = toposort((sink,))
-    reduces = [u for u in order if u.op is Op.REDUCE]
-    ranges = [u for u in order if u.op is Op.RANGE]
+    reduces = of_op(order, Op.REDUCE)
+    ranges = of_op(order, Op.RANGE)
     if not reduces or any(r.src[0].op is not Op.CONST for r in ranges):
         return sink
     lengths = {math.prod([extent(r) for r in u.src[1:]]) for u in reduces}
@@ -136,5 +136,5 @@ def merge_rows(sink: UOp) -> UOp:
     if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
         return sink
     one, wholes = merged(sink, groups)
-    joined = fusible_reduces([u for u in toposort((one,)) if u.op is Op.REDUCE], wholes[row])
+    joined = fusible_reduces(of_op(toposort((one,)), Op.REDUCE), wholes[row])
     return one if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink

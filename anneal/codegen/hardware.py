@@ -14,7 +14,7 @@ from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unflatten
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import most, product, size
 
 _I32 = dtypes.int32
@@ -57,7 +57,7 @@ def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
 def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     """The kernel whose workgroup, local and group ranges are digits of hardware indices and whose tiles are filled; and
     its launch."""
-    ranges = sorted([u for u in toposort((sink,)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
+    ranges = sorted(of_op(toposort((sink,)), Op.RANGE), key=lambda r: r.arg[0])
     by_kind: dict[str, list[UOp]] = {}
     for r in ranges:
         by_kind.setdefault(r.arg[1], []).append(r)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from anneal.codegen.ranges import SERIAL, Form, extent, form, is_fragment, mask_of, normalise, unform
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, of_op, ranged, toposort
 
 _Forms = dict[UOp, Form]  # of indices
 
@@ -21,7 +21,7 @@ _Forms = dict[UOp, Form]  # of indices
 def to_vectors(sink: UOp) -> UOp:
     """The kernel with aligned accesses by whole vectors."""
     order = toposort((sink,))
-    ranges = [u for u in order if u.op is Op.RANGE]
+    ranges = of_op(order, Op.RANGE)
     vectors = [r for r in ranges if r.arg[1] == "vector"]
     serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
     mask = mask_of(vectors)
@@ -71,7 +71,7 @@ def to_runs(sink: UOp) -> UOp:
     element, range) with the step as its arg: for memory that vectors may begin anywhere in.
     """
     order = toposort((sink,))
-    ranges = [u for u in order if u.op is Op.RANGE]
+    ranges = of_op(order, Op.RANGE)
     vectors = [r for r in ranges if r.arg[1] == "vector"]
     serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
 

@@ -19,7 +19,7 @@ from anneal.codegen.ranges import SERIAL, conjunction, conjuncts, factors, is_fr
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, toposort
 from anneal.uop.sizes import variables_of
 
 _ONE = const(dtypes.int32, 1)
@@ -377,7 +377,7 @@ class _Lineariser:
         """
         roots = [x for _, src in stores for x in src]
         order = self.order(roots)
-        self.emit([u for u in order if u.op is Op.REDUCE])
+        self.emit(of_op(order, Op.REDUCE))
         by_index: dict[UOp, _Stores] = {}
         for s, src in stores:
             by_index.setdefault(s.src[1], []).append((s, src))

@@ -10,7 +10,7 @@ from anneal.codegen.ranges import SUBGROUP, extent, mask_of, merged, only_if, re
 from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, of_op, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _ZERO = const(_I32, 0)
@@ -33,7 +33,7 @@ class _Product:
 
 def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
     """The product over the loops `i` and `j` that subgroup matrices can compute, if the kernel is one."""
-    sums = [u for u in order if u.op is Op.REDUCE]
+    sums = of_op(order, Op.REDUCE)
     if len(sums) != 1 or sums[0].arg is not Op.ADD or sums[0].dtype is not _F32 or len(sums[0].src) != 2:
         return None
     value = sums[0].src[0]

@@ -28,7 +28,7 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
-from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, of_op, toposort
 
 _I32 = dtypes.int32
 _Dims = Ints  # which ranges, by their number in the list
@@ -150,7 +150,7 @@ class _Copies:
 def write_out(sink: UOp) -> UOp:
     """The kernel without its upcast and unroll ranges."""
     order = toposort((sink,))
-    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
+    ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
     written = [r for r in ranges if r.arg[1] in ("upcast", "unroll")]
     if not written:
         return sink

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, normalise, only_if, substituted
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, size
 
 _I32, _F32 = dtypes.int32, dtypes.float32
@@ -43,7 +43,7 @@ class Remade:
 
     def __init__(self, sink: UOp, inner: Collection[UOp | None]) -> None:
         self.sink = sink
-        ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
+        ranges = of_op(toposort((sink,)), Op.RANGE)
         self.fresh = 1 + max(u.arg[0] for u in ranges)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
         self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
@@ -58,7 +58,7 @@ class Remade:
 
     def loops(self, *ranges: UOp) -> Src:
         """The ranges among these, which may be numbers."""
-        return tuple([x for x in ranges if x.op is Op.RANGE])
+        return tuple(of_op(ranges, Op.RANGE))
 
     def at(self, value: UOp, table: Known) -> UOp:
         """`value` at other indices."""

@@ -385,10 +385,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
     With `named` the functions of every kind return (result, rule text), as those of rewrite tables always do.
     """
     file = upat.parse(text, name)
-    uses: dict[str, set[str]] = {}
-    for module, names in file.uses:
-        uses.setdefault(module, set()).update(names)
-    helpers = frozenset().union(*uses.values())
+    helpers = frozenset().union(*file.uses.values())
     body: list[str] = []
     for table in file.tables:
         by_op: dict[Op, list[tuple[upat.Rule, upat.TextNode]]] = {}
@@ -409,7 +406,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         if 0 < counts[f"_{word}"] < 3:  # more have a name of their own
             code = re.sub(rf"\b_{word}\b", f"Op.{word}", code)
     words = set(re.findall(r"\w+", code))
-    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in uses.items()]
+    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in file.uses.items()]
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",

@@ -31,7 +31,6 @@ _ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(DTYPE_TESTS) + r")\b")
 class Rule:
     """A line of a rule table, as text."""
 
-    table: str
     pattern: str
     result: str
     guard: str
@@ -55,9 +54,9 @@ class Table:
 
 @dataclass
 class File:
-    """A parsed `.upat` file: modules it may call, tables in order."""
+    """A parsed `.upat` file: the names it may call by module, tables in order."""
 
-    uses: list[tuple[str, list[str]]] = field(default_factory=list)
+    uses: dict[str, set[str]] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
 
 
@@ -93,7 +92,7 @@ def parse(text: str, name: str) -> File:
             comment.append(line[1:].strip())
         elif line.startswith("use "):
             module, _, names = line[4:].partition(":")
-            out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))
+            out.uses.setdefault(module.strip(), set()).update(re.findall(r"\w+", names.split("#")[0]))
         elif line.startswith("table "):
             words = line.split("#")[0].split()
             options = dict(w.split("=", 1) for w in words[2:])
@@ -109,9 +108,8 @@ def parse(text: str, name: str) -> File:
                     f"{name}:{number}: a rule is `pattern -> replacement [if guard]` in a table: {line}"
                 )
             result, _, guard = rest.partition(" if ")
-            table = out.tables[-1]
-            parts = [" ".join(p.split()) for p in (pattern, result, guard)]
-            table.rules.append(Rule(table.name, parts[0], parts[1], parts[2], " ".join(comment), number))
+            pattern, result, guard = (" ".join(p.split()) for p in (pattern, result, guard))
+            out.tables[-1].rules.append(Rule(pattern, result, guard, " ".join(comment), number))
         after_rule = bool(line) and not line.startswith("#")
     return out
 

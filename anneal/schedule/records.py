@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import DType, Ints, Nodes, Numbers, Op, Provenance, Src, UOp, toposort
+from anneal.uop import DType, Ints, Nodes, Numbers, Op, Provenance, Src, UOp, of_op, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     number = {slot: n for n, slot in enumerate(slots)}
-    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
+    ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     return renumbered(order, number, {r: n for n, r in enumerate(ranges)}), slots
 
 

@@ -22,6 +22,7 @@ from anneal.uop.node import (
     arena,
     const,
     fold_by,
+    of_op,
     toposort,
     unique,
 )

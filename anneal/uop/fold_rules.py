@@ -8,7 +8,7 @@ from anneal.uop.dtype import dtypes
 from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
-from anneal.uop.bounds import below, calculated, divides, exact, greatest, inverse, least, sign
+from anneal.uop.bounds import below, calculated, divides, exact, extreme, inverse, sign
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -282,8 +282,8 @@ def _fold_max(dtype, src):
     o1 = s1.op
     if o0 is _CONST:
         if o1 is _CONST:
-            # max(c1, c2) -> {greatest(v(c1), v(c2))}
-            r = greatest(s0.arg, s1.arg)
+            # max(c1, c2) -> {extreme(v(c1), v(c2), max)}
+            r = extreme(s0.arg, s1.arg, max)
             if r is not None:
                 return const(dtype, r)
         if s0.arg != 0 or not dtype.is_float:
@@ -312,8 +312,8 @@ def _fold_min(dtype, src):
     o1 = s1.op
     if o0 is _CONST:
         if o1 is _CONST:
-            # min(c1, c2) -> {least(v(c1), v(c2))}
-            r = least(s0.arg, s1.arg)
+            # min(c1, c2) -> {extreme(v(c1), v(c2), min)}
+            r = extreme(s0.arg, s1.arg, min)
             if r is not None:
                 return const(dtype, r)
         if s0.arg != 0 or not dtype.is_float:

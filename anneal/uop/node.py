@@ -564,3 +564,8 @@ def toposort(
             else:
                 out.append(node)
     return out
+
+
+def of_op(nodes: Iterable[UOp], op: Op) -> list[UOp]:
+    """The nodes of one op."""
+    return [u for u in nodes if u.op is op]

@@ -12,7 +12,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
-from anneal.uop import SYMBOLIC, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, toposort
+from anneal.uop import SYMBOLIC, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, of_op, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -131,7 +131,7 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
         return False
     where = _stored_at(sink, store_slot)
     order = toposort((sink,))
-    reduces = [u for u in order if u.op is Op.REDUCE]
+    reduces = of_op(order, Op.REDUCE)
     over = {r for u in reduces for r in u.src[1:]}
     if not over or any(u.dtype.itemsize < 4 for u in reduces):
         return False

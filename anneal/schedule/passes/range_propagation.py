@@ -28,7 +28,7 @@ from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
-from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, arena, const, dtypes, ranged, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, arena, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
@@ -369,7 +369,7 @@ def renumber(sink: UOp) -> UOp:
     """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
     order = toposort((sink,))
     position = {id(u): n for n, u in enumerate(order)}
-    ranges = [u for u in order if u.op is Op.RANGE]
+    ranges = of_op(order, Op.RANGE)
     loops = [r for r in ranges if r.arg[1] == "loop"]
     rank = {}
     for n, part in enumerate(members_of(sink)):
