@@ -18,6 +18,7 @@ from anneal.codegen.ranges import (
     only_if,
     reads_stored,
     substituted,
+    unused,
     with_sources,
 )
 from anneal.codegen.stage import stage
@@ -149,7 +150,7 @@ class _Splitting:
         self.sink, self.unaligned = sink, unaligned
         axes = axes_of(sink)
         self.splits = [_Split(a) for a in axes]
-        self.fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
+        self.fresh = unused([a.range for a in axes])
         self.flat = 0  # the amount of FLAT
         self.group = 0  # the amount of every GROUP
         self.tiled: dict[

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 
-from anneal.codegen.ranges import SERIAL, extent, mask_of, only_if, with_sources
+from anneal.codegen.ranges import extent, mask_of, only_if, serial_of, unused, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
@@ -77,10 +77,10 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
         for g in groups[1:]:
             table[g] = table[groups[0]]
         first = table[groups[0]].eq(0)
-    lanes = _one_of_each(by_kind.get("vector", ()), table, 1 + max((r.arg[0] for r in ranges), default=-1))
+    lanes = _one_of_each(by_kind.get("vector", ()), table, unused(ranges))
     if not table:
         return sink, launch
-    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
+    serial = serial_of(ranges)
     lid = UOp(Op.SPECIAL, _I32, (), ("lid", count)) if count > 1 else const(_I32, 0)
     tiles = itertools.count()
 

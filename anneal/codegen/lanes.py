@@ -10,7 +10,7 @@ neighbours, stays as it is, and is made lane by lane.
 
 from __future__ import annotations
 
-from anneal.codegen.ranges import SERIAL, Form, extent, form, is_fragment, mask_of, normalise, unform
+from anneal.codegen.ranges import Form, extent, form, is_fragment, mask_of, normalise, serial_of, unform, unused
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, of_op, ranged, toposort
@@ -23,7 +23,7 @@ def to_vectors(sink: UOp) -> UOp:
     order = toposort((sink,))
     ranges = of_op(order, Op.RANGE)
     vectors = [r for r in ranges if r.arg[1] == "vector"]
-    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
+    serial = serial_of(ranges)
     mask = mask_of(vectors)
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
@@ -39,8 +39,7 @@ def to_vectors(sink: UOp) -> UOp:
     wide = {memory: v for memory, v in wide.items() if memory not in sub_word}
     fours = [memory for memory in _quads(accesses, forms, mask) if memory not in wide and memory not in sub_word]
     if fours:
-        fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
-        own = ranged(4, (fresh, "vector"))
+        own = ranged(4, (unused(ranges), "vector"))
         wide |= dict.fromkeys(fours, next((v for v in vectors if extent(v) == 4), own))
     if not wide:
         return sink
@@ -73,7 +72,7 @@ def to_runs(sink: UOp) -> UOp:
     order = toposort((sink,))
     ranges = of_op(order, Op.RANGE)
     vectors = [r for r in ranges if r.arg[1] == "vector"]
-    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
+    serial = serial_of(ranges)
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD or u.op is Op.STORE:

@@ -21,7 +21,7 @@ from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
 from anneal.codegen.opts import Opt, Opts, opts_text, refused
-from anneal.codegen.ranges import SERIAL, extent, form, mask_of, normalise, unform, with_sources
+from anneal.codegen.ranges import extent, form, mask_of, normalise, serial_of, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
@@ -154,7 +154,7 @@ def write_out(sink: UOp) -> UOp:
     written = [r for r in ranges if r.arg[1] in ("upcast", "unroll")]
     if not written:
         return sink
-    made = _Copies(written, mask_of([r for r in ranges if r.arg[1] in SERIAL]))
+    made = _Copies(written, serial_of(ranges))
     for u in order:
         if u is not sink:
             made.visit(u)

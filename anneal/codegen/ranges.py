@@ -107,6 +107,16 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     return mask
 
 
+def serial_of(ranges: Iterable[UOp]) -> int:
+    """The ids of those ranges that are loops in the linear program."""
+    return mask_of([r for r in ranges if r.arg[1] in SERIAL])
+
+
+def unused(ranges: Iterable[UOp]) -> int:
+    """A number that none of the ranges has, nor one above it."""
+    return 1 + max([r.arg[0] for r in ranges], default=-1)
+
+
 def ranges_of(nodes: Iterable[UOp]) -> int:
     """The ids of all ranges that `nodes` depend on."""
     mask = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, normalise, only_if, substituted
+from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, normalise, only_if, substituted, unused
 from anneal.frozen import frozen
 from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, size
@@ -44,7 +44,7 @@ class Remade:
     def __init__(self, sink: UOp, inner: Collection[UOp | None]) -> None:
         self.sink = sink
         ranges = of_op(toposort((sink,)), Op.RANGE)
-        self.fresh = 1 + max(u.arg[0] for u in ranges)
+        self.fresh = unused(ranges)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
         self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
 
@@ -137,7 +137,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     prefetched, 2 for double buffering.
     """
     order = toposort((sink,))
-    fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
+    fresh = unused(of_op(order, Op.RANGE))
     inner = mask_of(depth)
     staged = {}
     for u in order:
