@@ -190,7 +190,7 @@ class Lowering:
     def dialect(self) -> Dialect:
         return DIALECTS[self.target.dialect]
 
-    def said(self) -> list[list[UOp | None]]:
+    def said(self) -> list[list[UOp]]:
         """The nodes of the statements that each line of the text says: those written inside of another one first."""
         stmts, written = self.program.stmts, set(self.text.sources)
         said: dict[int, Ints] = {}
@@ -203,7 +203,7 @@ class Lowering:
             said[first] = tuple(dict.fromkeys([*said.get(first, ()), *parts, n]))
             if n not in written and s.kind == "let":
                 inside[s.number] = said[n]
-        return [[stmts[n].node for n in said[at]] for at in self.text.sources]
+        return [[u for n in said[at] if (u := stmts[n].node) is not None] for at in self.text.sources]
 
 
 def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:
