@@ -374,7 +374,7 @@ LBFGS ZeroRedundancyOptimizer""",
     },
     "anneal.rewrite": {
         "legality": """
-FLOATS INTEGERS STAGES check legalised""",
+COMPUTED FLOATS INTEGERS STAGES check legalised""",
         "movement": """
 both linear_index matched_axes reshaped_index source_index unflatten""",
         "passes": """

@@ -13,12 +13,10 @@ from anneal.codegen.coalesce import coalesce as coalesce_loops
 from anneal.codegen.dialects import (
     C_TARGET,
     Binding,
-    WrittenText,
     bindings_of,
     in_text,
     segment_bytes,
     wgsl_functions,
-    writing,
 )
 from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.heuristics import choose

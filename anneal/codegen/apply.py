@@ -18,12 +18,13 @@ from anneal.codegen.ranges import (
     only_if,
     reads_stored,
     substituted,
+    unused,
     with_sources,
 )
 from anneal.codegen.stage import stage
 from anneal.rewrite import rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
@@ -42,8 +43,6 @@ _PIECES = {
 
 class _Split:
     """An axis while opts are applied: the extent that is left, and the pieces split off, outermost first."""
-
-    __slots__ = ("axis", "block", "even", "extent", "is_fused", "left", "merged", "pieces")
 
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
@@ -65,7 +64,7 @@ class _Split:
         block = math.prod(map(extent, self.in_block()))
         self.block = block if isinstance(self.extent, int) and self.extent >= block else 0
 
-    def in_block(self) -> list[UOp]:
+    def in_block(self) -> Nodes:
         """The pieces that are registers and lanes."""
         return [p for p in self.pieces if p.arg[1] in ("upcast", "vector")]
 
@@ -145,19 +144,23 @@ _OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read wher
 
 
 class _Splitting:
-    """The splits of a kernel's axes while opts come in one by one."""
+    """The splits of a kernel's axes while opts come in one by one, and the visit that rebuilds it over their pieces."""
 
     def __init__(self, sink: UOp, unaligned: bool) -> None:
         self.sink, self.unaligned = sink, unaligned
         axes = axes_of(sink)
         self.splits = [_Split(a) for a in axes]
-        self.fresh = 1 + max((a.range.arg[0] for a in axes), default=-1)
+        self.fresh = unused([a.range for a in axes])
         self.flat = 0  # the amount of FLAT
         self.group = 0  # the amount of every GROUP
         self.tiled: dict[
             _Split, int
         ] = {}  # tiled axis -> buffers of its PREFETCH: 2 is double buffering, 0 no PREFETCH
         self.merged: set[UOp] = set()  # ranges that another took in
+        self.inner: set[UOp] = set()  # the pieces through a tile, whose loops are the innermost
+        self.predicates: list[UOp] = []  # asked of every store
+        self.asked: Known = {}  # range -> the condition under which it is in bounds
+        self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
 
     def fresh_range(self, count: Size, kind: str) -> UOp:
         self.fresh += 1
@@ -185,7 +188,7 @@ class _Splitting:
             self.piece(opt, split)
 
     def fuse_reduces(self, opt: Opt, split: _Split) -> None:
-        joined = fusible_reduces([u for u in toposort((self.sink,)) if u.op is Op.REDUCE], split.axis.range)
+        joined = fusible_reduces(of_op(toposort((self.sink,)), Op.REDUCE), split.axis.range)
         if not joined or split.pieces or self.merged & joined:
             raise refused(f"{opt}: no reduce can run over this range")
         # one loop for the reduces and for what is made of them
@@ -211,11 +214,11 @@ class _Splitting:
         for split in self.tiled:
             split.write_in_text()
         loops = [s for s in self.splits if s.runs_in_parallel]
-        visit = _Rewrite({p for s in self.tiled for p in s.pieces}, self.unaligned)
+        self.inner = {p for s in self.tiled for p in s.pieces}
         if self.unaligned and not reads_stored(self.sink.src):
             for s in loops:
                 s.overlap()
-        heads = self.flatten(loops, visit, clamp) if self.flat else {}
+        heads = self.flatten(loops, clamp) if self.flat else {}
         table: Known = {}
         for s in self.splits:
             r = s.axis.range
@@ -225,15 +228,15 @@ class _Splitting:
             if head is None:
                 kind = "workgroup" if s.runs_in_parallel else "reduce"
                 head = const(_I32, 0) if s.left == 1 else self.fresh_range(s.left, kind)
-            visit.split(s, head, table, clamp)
-        out = rebuild(self.sink, visit, table)
+            self.put(s, head, table, clamp)
+        out = rebuild(self.sink, self.visit, table)
         _one_vector(out)
         threads = [p for s in reversed(loops) for p in reversed(s.pieces)]
         for s, buffers in self.tiled.items():
             out = stage(out, threads, list(reversed(s.pieces)), buffers)
         return out
 
-    def flatten(self, loops: Sequence[_Split], visit: _Rewrite, clamp: bool) -> Known:
+    def flatten(self, loops: Sequence[_Split], clamp: bool) -> Known:
         """The remaining part of each loop range, as a digit of one mixed-radix index over all of them."""
         total = product([s.left for s in loops])
         groups = ceil_div(total, self.flat)
@@ -242,7 +245,7 @@ class _Splitting:
         self.fresh += 2
         inside = const(dtypes.bool_, True) if content(total) % self.flat == 0 else flat < total
         if not inside.is_const:
-            visit.predicates.append(inside)
+            self.predicates.append(inside)
             if clamp:
                 flat = held(flat, total)
         heads = {}
@@ -252,6 +255,58 @@ class _Splitting:
             heads[s.axis.range] = digit % s.left if i < len(loops) - 1 else digit
             stride = product([stride, s.left])
         return heads
+
+    def put(self, s: _Split, head: UOp, table: Known, clamp: bool) -> None:
+        """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
+        r = s.axis.range
+        value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
+        if not s.runs_in_parallel:
+            # A sum that is all written out stays a loop, of one iteration, where its text adds products in one step.
+            one = [ranged(1, (r.arg[0], "reduce"))] if self.unaligned and s.pieces else []
+            self.serial[r] = ([head] if head.op is Op.RANGE else one) + s.pieces
+        elif not inside.is_const:
+            self.predicates.append(inside)
+        if not inside.is_const:
+            self.asked[r] = inside
+        stride = 1
+        for d in reversed(s.merged[1:]):
+            table[d] = (value // stride) % extent(d)
+            self.serial[d] = []
+            stride *= extent(d)
+        table[r] = value // stride
+
+    def visit(self, u: UOp, src: Src) -> UOp:
+        if u.op is Op.REDUCE:
+            return self.reduce(u, src)
+        if u.op is Op.LOAD and self.unaligned:
+            # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
+            return only_if([c for r, c in self.asked.items() if u.varies_over(r)], with_sources(u, src))
+        if u.op is Op.STORE:
+            fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
+            return only_if([*self.predicates, *fused], with_sources(u, src))
+        return with_sources(u, src)
+
+    def reduce(self, u: UOp, src: Src) -> UOp:
+        """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
+        share it."""
+        value = src[0]
+        pieces = []
+        for old, new in zip(u.src[1:], src[1:], strict=True):
+            pieces += self.serial.get(old, [new])
+            if old in self.asked:
+                value = _masked(u.arg, self.asked[old], value)
+        groups = [p for p in pieces if p.arg[1] == "group"]
+        vectors = [p for p in pieces if p.arg[1] == "vector"]
+        loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=self.inner.__contains__)
+        if len(groups) > 1:
+            raise refused("two GROUP opts on one reduce", u)
+        if loops:
+            value = u.replace(src=(value, *loops))
+        for v in vectors:
+            value = UOp(Op.LANE, u.dtype, (value, v), u.arg) if self.unaligned else _fold(u.arg, value, v)
+        if groups:
+            value = u.replace(src=(value, *groups))
+        return value
 
 
 def _one_vector(sink: UOp) -> None:
@@ -306,71 +361,6 @@ def _merge(split: _Split, opt: Opt, sink: UOp) -> set[UOp]:
     split.merged = taken
     split.extent = split.left = math.prod(extent(r) for r in taken)
     return set(taken[1:])
-
-
-class _Rewrite:
-    """The visit that rebuilds a kernel over the pieces of its ranges.
-
-    `predicates` are asked of every store. `inner` are the pieces through a tile, whose loops are the innermost.
-    """
-
-    def __init__(self, inner: set[UOp], unaligned: bool) -> None:
-        self.inner, self.unaligned = inner, unaligned
-        self.predicates: list[UOp] = []
-        self.asked: Known = {}  # range -> the condition under which it is in bounds
-        self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
-
-    def split(self, s: _Split, head: UOp, table: Known, clamp: bool) -> None:
-        """Put the index over `head` and the pieces into `table`, for a range or for those merged into one."""
-        r = s.axis.range
-        value, inside = s.index(head, (clamp or not s.runs_in_parallel) and not self.unaligned)
-        if not s.runs_in_parallel:
-            # A sum that is all written out stays a loop, of one iteration, where its text adds products in one step.
-            one = [ranged(1, (r.arg[0], "reduce"))] if self.unaligned and s.pieces else []
-            self.serial[r] = ([head] if head.op is Op.RANGE else one) + s.pieces
-        elif not inside.is_const:
-            self.predicates.append(inside)
-        if not inside.is_const:
-            self.asked[r] = inside
-        stride = 1
-        for d in reversed(s.merged[1:]):
-            table[d] = (value // stride) % extent(d)
-            self.serial[d] = []
-            stride *= extent(d)
-        table[r] = value // stride
-
-    def __call__(self, u: UOp, src: Src) -> UOp:
-        if u.op is Op.REDUCE:
-            return self.reduce(u, src)
-        if u.op is Op.LOAD and self.unaligned:
-            # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
-            return only_if([c for r, c in self.asked.items() if u.varies_over(r)], with_sources(u, src))
-        if u.op is Op.STORE:
-            fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
-            return only_if([*self.predicates, *fused], with_sources(u, src))
-        return with_sources(u, src)
-
-    def reduce(self, u: UOp, src: Src) -> UOp:
-        """A reduce over the pieces of its ranges: loops first, those through a tile innermost; then the threads that
-        share it."""
-        value = src[0]
-        pieces = []
-        for old, new in zip(u.src[1:], src[1:], strict=True):
-            pieces += self.serial.get(old, [new])
-            if old in self.asked:
-                value = _masked(u.arg, self.asked[old], value)
-        groups = [p for p in pieces if p.arg[1] == "group"]
-        vectors = [p for p in pieces if p.arg[1] == "vector"]
-        loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=self.inner.__contains__)
-        if len(groups) > 1:
-            raise refused("two GROUP opts on one reduce", u)
-        if loops:
-            value = u.replace(src=(value, *loops))
-        for v in vectors:
-            value = UOp(Op.LANE, u.dtype, (value, v), u.arg) if self.unaligned else _fold(u.arg, value, v)
-        if groups:
-            value = u.replace(src=(value, *groups))
-        return value
 
 
 def _masked(op: Op, inside: UOp, value: UOp) -> UOp:

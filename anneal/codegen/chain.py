@@ -11,7 +11,7 @@ from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mas
 from anneal.codegen.skip import Choice, choices, zeros
 from anneal.codegen.stage import Remade
 from anneal.frozen import frozen
-from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes
+from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, of_op
 from anneal.uop.sizes import Size, content, is_symbolic, size
 
 LANES = 4
@@ -60,7 +60,7 @@ def scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
 
 def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     """The kernel as a chain, if it is one that this room can make."""
-    reduces = [u for u in order if u.op is Op.REDUCE]
+    reduces = of_op(order, Op.REDUCE)
     if any(len(u.src) != 2 or u.dtype is not _F32 for u in reduces):
         return None
     below: dict[UOp, set[UOp]] = {u: set() for u in reduces}  # the reduces that one is made of
@@ -82,7 +82,7 @@ def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     return _with_loops(stores, tuple(reductions), tuple(scores), c, loops)
 
 
-def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list[UOp]) -> Chain | None:
+def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: Nodes) -> Chain | None:
     rows = set(loops)
     for s in scores:
         if s.arg is not Op.ADD or s.src[0].op is not Op.MUL:
@@ -103,7 +103,7 @@ def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: list
     if any(not x.src[0].is_const for x in (*wide, *chain.depths)):
         return None
     bits = mask_of([r, *wide])
-    if any(s.ranges & bits != bits or s.src[1].ranges & bits != bits for s in stores):
+    if any(s.src[1].ranges & bits != bits for s in stores):
         return None
     if d is None:
         return chain
@@ -298,18 +298,6 @@ class ChainedKernel(Remade):
         return inside[0].where(out, identity(op, out.dtype)) if inside else out
 
     # -- results
-
-    def kernel(self) -> UOp:
-        stores = self.products() if self.chain.d is not None else self.statistics()
-        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
-
-    def products(self) -> list[UOp]:
-        """The stores of sums of products with something else."""
-        raise NotImplementedError
-
-    def statistics(self) -> list[UOp]:
-        """The stores of reductions of what is made of the scores."""
-        raise NotImplementedError
 
     def stored(
         self, stores: Iterable[UOp], row: UOp, wide: UOp | None, values: Known, conditions: Nodes = ()

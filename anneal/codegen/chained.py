@@ -21,7 +21,8 @@ def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     if chain is None:
         raise refused("CHAIN: the kernel is no chain of products")
     split = split_of(opts, chain, [a.range for a in axes_of(sink)])
-    return (Matrices if split.by_matrices else Threads)(sink, chain, split).kernel()
+    made = (Matrices if split.by_matrices else Threads)(sink, chain, split)
+    return sink.replace(src=tuple(made.products() if chain.d is not None else made.statistics()))
 
 
 # -- chains by subgroup matrices (`matrices.py`) ----------------------------------------------------------------------
@@ -123,7 +124,7 @@ class Matrices(ChainedKernel):
         found = steps_between(value.src[1], across, deep) or ()
         return found if 1 in found and 0 not in found else None
 
-    def tile(self) -> list[UOp]:
+    def tile(self) -> Nodes:
         """The scores of a workgroup in workgroup memory, one tile for each of `chain.scores`."""
         s, c = self.split, self.chain
         tiles = []
@@ -147,7 +148,7 @@ class Matrices(ChainedKernel):
             tiles.append(filled(put, (self.row_, self.column_)))
         return tiles
 
-    def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> list[UOp]:
+    def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> Nodes:
         """The scores of a thread at a row and a column of its workgroup's."""
         out = []
         for n, t in enumerate(tiles):
@@ -169,11 +170,11 @@ class Matrices(ChainedKernel):
             return [(row + n // columns, column) for n in every]
         return [((self.lid + n) // columns, (self.lid + n) % columns) for n in every]
 
-    def products(self) -> list[UOp]:
+    def products(self) -> Nodes:
+        """The stores of sums of products with something else."""
         chain, s = self.chain, self.split
         assert chain.d is not None
-        width = extent(chain.d)
-        wide = -(-width // SIDE) * SIDE
+        wide = -(-extent(chain.d) // SIDE) * SIDE
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
         part = self.range(s.columns // SIDE, "written")
         loops = self.loops(self.column, part)
@@ -214,7 +215,7 @@ class Matrices(ChainedKernel):
             out += self.stored(stores, row, held, {chain.reductions[n]: found}, inside)
         return out
 
-    def statistics(self) -> list[UOp]:
+    def statistics(self) -> Nodes:
         """Each thread reduces some columns of some rows; the results of a row are reduced at the end."""
         chain, s = self.chain, self.split
         tiles, columns = self.tile(), (self.first + self.column) * s.columns
@@ -306,7 +307,7 @@ class Threads(ChainedKernel):
         """The rows of a thread's scores, four at a time, in its workgroup."""
         return self.across * LANES + (i * self.split.across * LANES + self.vector)
 
-    def products(self) -> list[UOp]:
+    def products(self) -> Nodes:
         """The stores of sums of products with something else."""
         chain, s = self.chain, self.split
         assert chain.d is not None
@@ -346,7 +347,7 @@ class Threads(ChainedKernel):
                 out += self.stored(self.sink.src, self.row + self.down * len(results) + i, held, values, inside)
         return out
 
-    def statistics(self) -> list[UOp]:
+    def statistics(self) -> Nodes:
         """The stores of reductions of what is made of the scores."""
         chain, s = self.chain, self.split
         scores = self.scores()

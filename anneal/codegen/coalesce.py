@@ -7,12 +7,12 @@ import math
 from anneal.codegen.ranges import extent, form, merged, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 
 _I32 = dtypes.int32
 
 
-def _roots(order: list[UOp]) -> list[UOp]:
+def _roots(order: Nodes) -> Nodes:
     """The int32 expressions over ranges that something other than affine arithmetic uses."""
     found: dict[UOp, None] = {}
     for u in order:
@@ -37,7 +37,7 @@ def coalesce(sink: UOp) -> UOp:
         return sink
     forms = [form(r)[0] for r in _roots(order)]
     forms += [form(r.src[0])[0] for r in order if r.op is Op.RANGE and r.src[0].op is not Op.CONST]
-    users: dict[UOp, list[dict[UOp, int]]] = {r: [] for r in ranges}
+    users: dict[UOp, list[Numbers]] = {r: [] for r in ranges}
     for f in forms:
         for t in f:
             if t in users:
@@ -53,9 +53,7 @@ def coalesce(sink: UOp) -> UOp:
     return _merged(sink, table, parent)
 
 
-def _coalesced(
-    ranges: list[UOp], reduces: list[Src], users: dict[UOp, list[dict[UOp, int]]]
-) -> tuple[Known, dict[UOp, int]]:
+def _coalesced(ranges: Nodes, reduces: list[Src], users: dict[UOp, list[Numbers]]) -> tuple[Known, Numbers]:
     """A map from each merged range to the one that it is merged into; and the extents of the ranges afterwards.
 
     `users` are the affine forms that each range has a term of.
@@ -120,8 +118,8 @@ def merge_rows(sink: UOp) -> UOp:
     ranges over them from being merged by themselves.
     """
     order = toposort((sink,))
-    reduces = [u for u in order if u.op is Op.REDUCE]
-    ranges = [u for u in order if u.op is Op.RANGE]
+    reduces = of_op(order, Op.REDUCE)
+    ranges = of_op(order, Op.RANGE)
     if not reduces or any(r.src[0].op is not Op.CONST for r in ranges):
         return sink
     lengths = {math.prod([extent(r) for r in u.src[1:]]) for u in reduces}
@@ -138,5 +136,5 @@ def merge_rows(sink: UOp) -> UOp:
     if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
         return sink
     one, wholes = merged(sink, groups)
-    joined = fusible_reduces([u for u in toposort((one,)) if u.op is Op.REDUCE], wholes[row])
+    joined = fusible_reduces(of_op(toposort((one,)), Op.REDUCE), wholes[row])
     return one if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink

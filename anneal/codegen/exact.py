@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Op, UOp, const, dtypes
+
+
+def is_nan(x: UOp) -> UOp:
+    """True where a float of 32 or 64 bits is nan: where those of its size are more than those of infinity."""
+    bits, infinity = (dtypes.uint64, 0x7FF << 52) if x.dtype.bits == 64 else (dtypes.uint32, 0xFF << 23)
+    return const(bits, infinity) < (UOp(Op.BITCAST, bits, (x,)) & ((1 << bits.bits - 1) - 1))
 
 
 def by_inverse(x: UOp, c: UOp) -> UOp | None:

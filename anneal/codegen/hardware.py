@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 
-from anneal.codegen.ranges import SERIAL, extent, mask_of, only_if, with_sources
+from anneal.codegen.ranges import extent, mask_of, only_if, serial_of, unused, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unflatten
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import most, product, size
 
 _I32 = dtypes.int32
@@ -57,7 +57,7 @@ def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
 def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     """The kernel whose workgroup, local and group ranges are digits of hardware indices and whose tiles are filled; and
     its launch."""
-    ranges = sorted([u for u in toposort((sink,)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
+    ranges = sorted(of_op(toposort((sink,)), Op.RANGE), key=lambda r: r.arg[0])
     by_kind: dict[str, list[UOp]] = {}
     for r in ranges:
         by_kind.setdefault(r.arg[1], []).append(r)
@@ -77,11 +77,24 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
         for g in groups[1:]:
             table[g] = table[groups[0]]
         first = table[groups[0]].eq(0)
-    lanes = _one_of_each(by_kind.get("vector", ()), table, 1 + max((r.arg[0] for r in ranges), default=-1))
+    lanes = _one_of_each(by_kind.get("vector", ()), table, unused(ranges))
     if not table:
         return sink, launch
-    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
-    visit = _Mapping(count, lanes, first, mask_of(groups), serial)
+    serial = serial_of(ranges)
+    lid = UOp(Op.SPECIAL, _I32, (), ("lid", count)) if count > 1 else const(_I32, 0)
+    tiles = itertools.count()
+
+    def visit(u: UOp, src: Src) -> UOp:
+        if u.op is Op.REDUCE:  # a group range stays among its sources: it says how many threads share the reduce
+            kept = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
+            return u.replace(src=(src[0], *kept))
+        if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
+            return fill(u, src[0], lid, count, next(tiles), lanes)
+        if u.op is Op.STORE and first is not None and not u.ranges & mask_of(groups):
+            # a value that the threads of a group have in common is stored by the first of them
+            return only_if((first,), with_sources(u, src, serial))
+        return with_sources(u, src, serial)
+
     return rebuild(sink, visit, table), launch
 
 
@@ -93,33 +106,10 @@ def _one_of_each(vectors: Nodes, table: Known, fresh: int) -> UOp:
     return kept.get(4) or ranged(4, (fresh, "vector"))
 
 
-def _mixed_radix(name: str, ranges: list[UOp], table: Known) -> int:
+def _mixed_radix(name: str, ranges: Nodes, table: Known) -> int:
     """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
     sizes = [size(r.src[0]) for r in ranges]
     total = math.prod(map(most, sizes))
     whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
     table.update(zip(ranges[::-1], unflatten(whole, sizes[::-1]), strict=True))
     return total
-
-
-class _Mapping:
-    """The visit that puts hardware indices in the place of ranges, and fills tiles.
-
-    A group range stays as it is among a reduce's sources: it says how many threads share the reduce. A value that these
-    threads have in common is stored by the `first` of them; `groups` masks their ranges.
-    """
-
-    def __init__(self, threads: int, lanes: UOp, first: UOp | None, groups: int, serial: int) -> None:
-        self.threads, self.lanes, self.first, self.groups, self.serial = threads, lanes, first, groups, serial
-        self.lid = UOp(Op.SPECIAL, _I32, (), ("lid", threads)) if threads > 1 else const(_I32, 0)
-        self.tiles = itertools.count()
-
-    def __call__(self, u: UOp, src: Src) -> UOp:
-        if u.op is Op.REDUCE:
-            ranges = [s if s.arg[1] == "group" else n for s, n in zip(u.src[1:], src[1:], strict=True)]
-            return u.replace(src=(src[0], *ranges))
-        if u.op is Op.BUFFERIZE and u.arg[0] == "workgroup":
-            return fill(u, src[0], self.lid, self.threads, next(self.tiles), self.lanes)
-        if u.op is Op.STORE and self.first is not None and not u.ranges & self.groups:
-            return only_if((self.first,), with_sources(u, src, self.serial))
-        return with_sources(u, src, self.serial)

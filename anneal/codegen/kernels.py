@@ -21,7 +21,7 @@ from anneal.frozen import frozen
 from anneal.schedule import members_of, standalone
 
 from anneal.uop import (  # isort: skip
-    ALU, Op, UOp, arena, decode_graph, decode_value, dtypes, encode_graph, encode_value, toposort, Nodes,
+    ALU, Op, UOp, arena, decode_value, dtypes, encode_value, toposort, Nodes,
 )  # fmt: skip
 
 
@@ -161,48 +161,34 @@ def _flat(target: Target) -> Opts:
 # Generated kernels as plain data, and back.
 
 
-def encode_kernel(kernel: GeneratedKernel) -> list[Any]:
+def encode_kernel(kernel: GeneratedKernel) -> Any:
     """`kernel` as lists of strings and numbers."""
-    return [
-        kernel.source,
-        [[encode_graph(p.node), p.written] for p in kernel.params],
-        encode_value(astuple(kernel.launch)),
-        list(kernel.grid),
-        encode_opts(kernel.opts),
-        list(kernel.variables),
-    ]
+    return encode_value(astuple(kernel))
 
 
-def decode_kernel(data: list[Any]) -> GeneratedKernel:
+def decode_kernel(data: Any) -> GeneratedKernel:
     """The kernel that `encode_kernel` wrote down; an exception if this is none."""
-    source, params, launch, (x, y, z), opts, variables = data
-    nodes = [(decode_graph(rows), written) for rows, written in params]
-    workgroups, threads, group, stride, needed = decode_value(launch)
+    source, params, launch, (x, y, z), opts, variables = decode_value(data)
+    *numbers, needed = launch
+    bindings = tuple([Param(*p) for p in params])
     if not (
         isinstance(source, str)
-        and all(type(n) is int and n > 0 for n in (workgroups, threads, group, stride, x, y, z))
-        and all(type(written) is bool for _, written in nodes)
+        and all(type(n) is int and n > 0 for n in (*numbers, x, y, z))
+        and all(type(p.written) is bool and p.slot == p.node.arg[0] for p in bindings)
         and all(isinstance(name, str) for name in variables)
         and (needed is None or isinstance(needed, UOp))
     ):
         raise ValueError("this is no kernel")
-    return GeneratedKernel(
-        source,
-        tuple([Param(node.arg[0], node, written) for node, written in nodes]),
-        LaunchConfig(workgroups, threads, group, stride, needed),
-        (x, y, z),
-        decode_opts(opts),
-        tuple(variables),
-    )
+    return GeneratedKernel(source, bindings, LaunchConfig(*launch), (x, y, z), decode_opts(opts), variables)
 
 
-def encode_opts(opts: Opts) -> list[Any]:
-    return [encode_value(astuple(o)) for o in opts]
+def encode_opts(opts: Opts) -> Any:
+    return encode_value(tuple(map(astuple, opts)))
 
 
-def decode_opts(data: list[Any]) -> Opts:
+def decode_opts(data: Any) -> Opts:
     """The opts that `encode_opts` wrote down; an exception if these are none."""
-    found = tuple([Opt(*decode_value(o)) for o in data])
+    found = tuple([Opt(*o) for o in decode_value(data)])
     if not all(o.kind in KINDS and type(o.axis) is int and type(o.amount) is int for o in found):
         raise ValueError("these are no opts")
     return found

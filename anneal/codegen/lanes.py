@@ -10,54 +10,20 @@ neighbours, stays as it is, and is made lane by lane.
 
 from __future__ import annotations
 
-from anneal.codegen.ranges import SERIAL, extent, form, is_fragment, mask_of, normalise, unform
+from anneal.codegen.ranges import Form, extent, form, is_fragment, mask_of, normalise, serial_of, unform, unused
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, of_op, ranged, toposort
 
-
-class _Indices:
-    """Affine forms of indices, and indices counted in vectors; what differs in a constant alone is worked out once."""
-
-    def __init__(self, serial: int) -> None:
-        self.serial = serial
-        self.forms: dict[UOp, tuple[dict[UOp, int], int]] = {}
-        self.bases: dict[tuple[UOp, int], UOp] = {}
-
-    def split(self, index: UOp) -> tuple[UOp, int]:
-        """The part without its constant, and the constant."""
-        if index.op is Op.ADD and index.src[1].op is Op.CONST:
-            return index.src[0], int(index.src[1].arg)
-        return index, 0
-
-    def form(self, index: UOp) -> tuple[dict[UOp, int], int]:
-        base, constant = self.split(index)
-        found = self.forms.get(base)
-        if found is None:
-            found = self.forms[base] = form(base)
-        return found[0], found[1] + constant
-
-    def is_aligned(self, index: UOp, v: UOp) -> bool:
-        """True if the terms other than the lane are whole vectors."""
-        n = extent(v)
-        return not any(t is not v and (k % n or t.varies_over(v)) for t, k in self.form(index)[0].items())
-
-    def each(self, index: UOp, n: int) -> tuple[UOp, int]:
-        """An index counted in vectors of `n`, and the lane."""
-        base, _ = self.split(index)
-        terms, constant = self.form(index)
-        whole = self.bases.get((base, n))
-        if whole is None:
-            whole = self.bases[base, n] = normalise(unform({t: k // n for t, k in terms.items()}, 0), self.serial)
-        return whole + constant // n, constant % n
+_Forms = dict[UOp, Form]  # of indices
 
 
 def to_vectors(sink: UOp) -> UOp:
     """The kernel with aligned accesses by whole vectors."""
     order = toposort((sink,))
-    ranges = [u for u in order if u.op is Op.RANGE]
+    ranges = of_op(order, Op.RANGE)
     vectors = [r for r in ranges if r.arg[1] == "vector"]
-    indices = _Indices(mask_of([r for r in ranges if r.arg[1] in SERIAL]))
+    serial = serial_of(ranges)
     mask = mask_of(vectors)
     accesses = [
         u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
@@ -65,43 +31,36 @@ def to_vectors(sink: UOp) -> UOp:
     # Matrices are read from, and stored to, memory of scalars.
     scalars = {memory_of(u.src[0]) for u in accesses if is_fragment(u.src[1])}
     accesses = [u for u in accesses if memory_of(u.src[0]) not in scalars] if scalars else accesses
-    wide, direct = _along_vectors(accesses, vectors, indices)
+    forms = {index: form(index) for index in dict.fromkeys([u.src[1] for u in accesses])}
+    wide, direct = _along_vectors(accesses, vectors, forms)
     # A sub-word store needs memory of single words.
     sub_word = {memory_of(u.src[0]) for u in accesses if u.op is Op.STORE and u not in direct}
     sub_word = {memory for memory in sub_word if per_word(memory.dtype) > 1}
     wide = {memory: v for memory, v in wide.items() if memory not in sub_word}
-    fours = [memory for memory in _quads(accesses, indices, mask) if memory not in wide and memory not in sub_word]
+    fours = [memory for memory in _quads(accesses, forms, mask) if memory not in wide and memory not in sub_word]
     if fours:
-        fresh = 1 + max((r.arg[0] for r in ranges), default=-1)
-        own = ranged(4, (fresh, "vector"))
+        own = ranged(4, (unused(ranges), "vector"))
         wide |= dict.fromkeys(fours, next((v for v in vectors if extent(v) == 4), own))
     if not wide:
         return sink
-    how = {}
-    for u in accesses:
-        if (v := wide.get(memory_of(u.src[0]))) is None:
-            continue
-        if u in direct:
-            how[u] = "whole"
-        elif u.op is Op.STORE:
-            how[u] = "element"
-        elif not u.ranges & mask and indices.is_aligned(u.src[1], v):
-            how[u] = "lane"  # of a vector, the same for all threads
-        elif len(u.src) == 2 and not any(k % extent(v) for k in indices.form(u.src[1])[0].values()):
-            how[u] = "lane of each"  # each lane is that of a vector of its own
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u not in how:
+        v = wide.get(memory_of(u.src[0])) if u.op is Op.LOAD or u.op is Op.STORE else None
+        if v is None:
             return over(u, src)
-        v = wide[memory_of(u.src[0])]
-        if how[u] == "element":
-            return over(u, (src[0], _element(src[1], v, indices), *src[2:]))
-        index, number = indices.each(u.src[1], extent(v))
-        if how[u] == "lane of each":
+        if u.op is Op.STORE and u not in direct:
+            return over(u, (src[0], _element(src[1], v, serial), *src[2:]))
+        n, (terms, constant) = extent(v), forms[u.src[1]]
+        is_one = u in direct or not u.ranges & mask and _is_aligned(forms[u.src[1]], v)  # for all threads
+        if not is_one and (len(u.src) > 2 or any(k % n for k in terms.values())):
+            return over(u, src)
+        whole, number = divmod(constant, n)  # of the index: counted in vectors, and the lane
+        index = unform({t: k // n for t, k in terms.items() if k // n}, whole, serial)
+        if not is_one:
             # Each lane reads a vector for itself, and takes from it the lane that the load's arg tells.
             return UOp(Op.LOAD, u.dtype, (src[0], index), number, u.tag)
         out = u.replace(src=(src[0], UOp(Op.LANES, index.dtype, (index, v)), *src[2:]))
-        return out if how[u] == "whole" else UOp(Op.LANE, u.dtype, (out, v), number)
+        return out if u in direct else UOp(Op.LANE, u.dtype, (out, v), number)
 
     return rebuild(sink, visit, order=order)
 
@@ -111,9 +70,9 @@ def to_runs(sink: UOp) -> UOp:
     element, range) with the step as its arg: for memory that vectors may begin anywhere in.
     """
     order = toposort((sink,))
-    ranges = [u for u in order if u.op is Op.RANGE]
+    ranges = of_op(order, Op.RANGE)
     vectors = [r for r in ranges if r.arg[1] == "vector"]
-    serial = mask_of([r for r in ranges if r.arg[1] in SERIAL])
+    serial = serial_of(ranges)
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD or u.op is Op.STORE:
@@ -128,16 +87,18 @@ def to_runs(sink: UOp) -> UOp:
     return rebuild(sink, visit, order=order) if vectors else sink
 
 
-def _along_vectors(accesses: Nodes, vectors: Nodes, indices: _Indices) -> tuple[Known, set[UOp]]:
+def _along_vectors(accesses: Nodes, vectors: Nodes, forms: _Forms) -> tuple[Known, set[UOp]]:
     """A map from each memory that is accessed along a vector range to that range; and those accesses."""
     wide: Known = {}
     direct = set()
     for u in accesses:
-        memory = memory_of(u.src[0])
+        memory, (terms, constant) = memory_of(u.src[0]), forms[u.src[1]]
+        predicate = u.src[2 if u.op is Op.LOAD else 3 :]
         for v in vectors:
-            if extent(v) % per_word(memory.dtype) or not u.src[1].varies_over(v):
+            n = extent(v)
+            if terms.get(v) != 1 or constant % n or n % per_word(memory.dtype) or not _is_aligned(forms[u.src[1]], v):
                 continue
-            if _is_whole(u, v, indices) and wide.setdefault(memory, v) is v:
+            if not any(p.varies_over(v) for p in predicate) and wide.setdefault(memory, v) is v:
                 direct.add(u)
     return wide, direct
 
@@ -152,37 +113,34 @@ def memory_of(u: UOp) -> UOp:
     return u.src[0].src[0].src[0] if u.op is Op.BUFFERIZE else u
 
 
-def _quads(accesses: Nodes, indices: _Indices, mask: int) -> list[UOp]:
+def _quads(accesses: Nodes, forms: _Forms, mask: int) -> Nodes:
     """Memory that is read, where it is read by scalars, four aligned neighbours at a time."""
     groups: dict[UOp, dict[tuple[object, ...], set[int]]] = {}
     for u in accesses:
         if u.op is Op.LOAD:
-            terms, constant = indices.form(u.src[1])
-            aligned = not u.ranges & mask and not any(k % 4 for k in terms.values())
-            key = (indices.split(u.src[1])[0], constant // 4, u.src[2:]) if aligned else (u,)
+            terms, constant = forms[u.src[1]]
+            aligned = terms and not u.ranges & mask and not any(k % 4 for k in terms.values())
+            key = (frozenset(terms.items()), constant // 4, u.src[2:]) if aligned else (u,)
             groups.setdefault(memory_of(u.src[0]), {}).setdefault(key, set()).add(constant % 4)
     return [m for m, mine in groups.items() if all(len(found) == 4 for found in mine.values())]
 
 
-def _is_whole(u: UOp, v: UOp, indices: _Indices) -> bool:
-    """Does an access run through whole aligned vectors along `v`?"""
-    if any(p.varies_over(v) for p in u.src[2 if u.op is Op.LOAD else 3 :]):
-        return False
-    terms, constant = indices.form(u.src[1])
-    return terms.get(v) == 1 and not constant % extent(v) and indices.is_aligned(u.src[1], v)
+def _is_aligned(index: Form, v: UOp) -> bool:
+    """True if the terms other than the lane are whole vectors."""
+    return not any(t is not v and (k % extent(v) or t.varies_over(v)) for t, k in index[0].items())
 
 
-def _element(index: UOp, v: UOp, indices: _Indices) -> UOp:
+def _element(index: UOp, v: UOp, serial: int) -> UOp:
     """LANES for an index into memory of vectors along `v`, if all lanes of a value go to the same lane."""
     n = extent(v)
-    terms, constant = indices.form(index)
-    rest = normalise(unform({t: k for t, k in terms.items() if k % n}, constant % n), indices.serial)
+    terms, constant = form(index)
+    rest = normalise(unform({t: k for t, k in terms.items() if k % n}, constant % n), serial)
     if any(u.op is Op.RANGE and u.arg[1] == "vector" for u in toposort((rest,))):
         return index
     # The vector range comes last and the constant after it: the four stores differ in a constant.
     lanes = 1 << v.arg[0]
     whole = {t: k // n for t, k in terms.items() if k % n == 0}
-    out = normalise(unform({t: k for t, k in whole.items() if not t.ranges & lanes}, 0), indices.serial)
-    out = out + normalise(rest // n, indices.serial)
+    out = normalise(unform({t: k for t, k in whole.items() if not t.ranges & lanes}, 0), serial)
+    out = out + normalise(rest // n, serial)
     out = out + unform({t: k for t, k in whole.items() if t.ranges & lanes}, constant // n)
-    return UOp(Op.LANES, index.dtype, (out, normalise(rest % n, indices.serial)))
+    return UOp(Op.LANES, index.dtype, (out, normalise(rest % n, serial)))

@@ -9,12 +9,11 @@ from anneal.codegen.lowering_rules import LOWERING
 from anneal.codegen.ranges import with_sources
 from anneal.codegen.target import PACKED, Target, register
 from anneal.errors import DTypeError
-from anneal.rewrite import FLOATS, INTEGERS, legalised, rebuild
+from anneal.rewrite import COMPUTED, legalised, rebuild
 from anneal.schedule import PERMUTATION
 from anneal.uop import ALU, DType, Op, Src, UOp, const, dtypes
 
 _I32, _BOOL, _F32 = dtypes.int32, dtypes.bool_, dtypes.float32
-_WIDE = {**FLOATS, **INTEGERS}
 
 
 def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | None] | None = None) -> UOp:
@@ -40,7 +39,7 @@ def legalise(sink: UOp, target: Target, text_of: Callable[[Op, DType], str | Non
         lacking = composed is not None and text_of is not None and text_of(legal.op, legal.src[0].dtype) is None
         return composed(*legal.src) if composed is not None and lacking else legal
 
-    return rebuild(legalised(sink, _WIDE), visit)
+    return rebuild(legalised(sink, COMPUTED), visit)
 
 
 def _unsupported(u: UOp, target: Target) -> str:

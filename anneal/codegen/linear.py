@@ -8,18 +8,18 @@ WGSL.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from anneal.codegen.hardware import LaunchConfig
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
-from anneal.codegen.ranges import SERIAL, Substitution, conjunction, conjuncts, factors, is_fragment, is_product
+from anneal.codegen.ranges import SERIAL, conjunction, conjuncts, factors, is_fragment, is_product, substituted
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import Nodes, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, toposort
 from anneal.uop.sizes import variables_of
 
 _ONE = const(dtypes.int32, 1)
@@ -31,6 +31,9 @@ _EARLY = 24  # words loaded outside of reduces that may wait in registers until 
 
 # An operand is the number of the statement that made a value, or a constant or PARAM node.
 Operand = int | UOp
+
+
+_Stores = list[tuple[UOp, Src]]  # with what each takes: index, value and what is left of its predicate
 
 
 class Stmt(NamedTuple):
@@ -160,9 +163,9 @@ class _Lineariser:
         self.stack = [_Block(0, 0)]
         self.serial = 0
         self.loops: list[UOp] = []
-        self.levels: dict[UOp, int] = {}
+        self.levels: Numbers = {}
         self.lanes: dict[int, int] = {}
-        self.wide: dict[UOp, int] = {}
+        self.wide: Numbers = {}
         self.tiles: list[UOp] = []
         self.strips: list[UOp] = []  # tiles of sums that subgroup matrices made
         self.sub_word: set[UOp] = set()
@@ -171,7 +174,7 @@ class _Lineariser:
 
     def _analyse(self) -> None:
         # The level of a reduce: how many reduces deep its value is. Reduces of one level do not need each other.
-        level: dict[UOp, int] = {}
+        level: Numbers = {}
         params: dict[UOp, bool] = {}
         for u in toposort((self.sink,)):
             level[u] = max([level[s] for s in u.src], default=0) + (u.op is Op.REDUCE)
@@ -231,11 +234,11 @@ class _Lineariser:
                 return i
         raise CompilerError("a value depends on a loop that is not open", stage="linearise", node=u)
 
-    def order(self, roots: list[UOp]) -> list[UOp]:
+    def order(self, roots: Nodes) -> Nodes:
         """The nodes to be emitted for `roots`, sources first; reduces are leaves."""
         return toposort(roots, lambda u: self.find(u) is not None, _sources)
 
-    def emit(self, roots: list[UOp]) -> None:
+    def emit(self, roots: Nodes) -> None:
         order = self.order(roots)
         together: dict[tuple[object, ...], list[UOp]] = {}
         for u in order:
@@ -262,7 +265,7 @@ class _Lineariser:
                     self.loop(members)
                 self.stack = full
 
-    def early_loads(self, roots: list[UOp]) -> list[UOp]:
+    def early_loads(self, roots: Nodes) -> Nodes:
         """Loads that need no reduce, if they are few: on their way while threads wait for each other at barriers, which
         they cannot cross by themselves."""
         late = set()
@@ -277,7 +280,7 @@ class _Lineariser:
     def loop_key(self, u: UOp) -> tuple[object, ...]:
         return (u.src[1:], u.ranges & self.serial, self.levels[u])
 
-    def loop(self, members: list[UOp]) -> None:
+    def loop(self, members: Nodes) -> None:
         """Accumulators, the loops over the members' common ranges, and one update each."""
         outer = self.stack[-1]
         accs = [self.add(outer, "acc", u, identity(u.arg, u.dtype)) for u in members]
@@ -312,7 +315,7 @@ class _Lineariser:
             closed.stmts.append(Stmt("end", 0, None, (), closed.depth - 1))
             self.stack[-1].stmts += closed.stmts
 
-    def fill(self, members: list[UOp], at: int) -> None:
+    def fill(self, members: Nodes, at: int) -> None:
         """The tiles that `members` fill, all before one barrier."""
         full = self.stack
         self.stack = full[: at + 1]
@@ -321,11 +324,10 @@ class _Lineariser:
         prefetched: list[tuple[Operand, UOp]] = []
         values: list[Operand] = []
         # in the first iteration of the block's loop, and in the one after each, or the last
-        first = later = Substitution({}, 0)
+        first: Known = {}
+        later: Known = {}
         if (loop := block.range) is not None:
-            bit, following = 1 << loop.arg[0], Op.MIN(loop + 1, loop.src[0] - 1)
-            first = Substitution({loop: const(dtypes.int32, 0)}, bit, self.serial)
-            later = Substitution({loop: following}, bit, self.serial)
+            first[loop], later[loop] = const(dtypes.int32, 0), Op.MIN(loop + 1, loop.src[0] - 1)
         self.emit(
             [s.src[2] for tile, s in stores if tile.arg[0] == "stored" and not tile.arg[1]]
         )  # made of the same sums, in one loop
@@ -344,22 +346,22 @@ class _Lineariser:
         for tile in members:
             block.names[tile] = memory_of(tile)
         for variable, value in prefetched:
-            needed = later(value)
+            needed = substituted(value, later, self.serial)
             self.emit([needed])
             self.add(block, "set", value, variable, self.operand(needed))
         self.stack = full
 
-    def fetch_first(self, value: UOp, first: Substitution) -> int:
+    def fetch_first(self, value: UOp, first: Known) -> int:
         """A variable before the loop, with what its first iteration needs."""
         inside = self.stack
         self.stack = inside[:-1]
-        needed = first(value)
+        needed = substituted(value, first, self.serial)
         self.emit([needed])
         out = self.add(self.stack[-1], "acc", value, self.operand(needed))
         self.stack = inside
         return out
 
-    def share(self, members: list[UOp]) -> None:
+    def share(self, members: Nodes) -> None:
         """Partial results of a group's threads, combined: all members at the same barriers."""
         block = self.stack[-1]
         if len(self.stack) > 1:
@@ -368,15 +370,15 @@ class _Lineariser:
         for u in members:
             block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
 
-    def store_in_batches(self, stores: list[tuple[UOp, Src]]) -> None:
+    def store_in_batches(self, stores: _Stores) -> None:
         """Stores after a staged reduce, whose results fill the registers: a few at a time with what they load.
 
         All loads come first after all, if an element might be stored before it is read.
         """
         roots = [x for _, src in stores for x in src]
         order = self.order(roots)
-        self.emit([u for u in order if u.op is Op.REDUCE])
-        by_index: dict[UOp, list[tuple[UOp, Src]]] = {}
+        self.emit(of_op(order, Op.REDUCE))
+        by_index: dict[UOp, _Stores] = {}
         for s, src in stores:
             by_index.setdefault(s.src[1], []).append((s, src))
         written = {s.src[0] for s, _ in stores}
@@ -390,7 +392,7 @@ class _Lineariser:
                     break
         results = sum(self.lanes_of(u) for u in order if u.op is Op.REDUCE and not u.ranges & self.serial)
         left = results
-        loads: dict[UOp, int] = {}
+        loads: Numbers = {}
         waiting = []
         for n, members in enumerate(several):
             mine = [u for u in self.loads(members) if u not in loads]
@@ -407,10 +409,10 @@ class _Lineariser:
                 self.store(s, src)
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
-    def store_strips(self, strips: list[UOp], stores: list[tuple[UOp, Src]]) -> None:
+    def store_strips(self, strips: Nodes, stores: _Stores) -> None:
         """Stores of what is computed from matrices, strip by strip: they share workgroup memory."""
         block = self.stack[-1]
-        mine: dict[UOp, list[tuple[UOp, Src]]] = {strip: [] for strip in strips}
+        mine: dict[UOp, _Stores] = {strip: [] for strip in strips}
         for s, src in stores:
             mine[next((u for u in self.order(list(src)) if u in mine), strips[0])].append((s, src))
         self.emit([s.src[2] for strip in strips for s in strip.src[0].src])
@@ -434,9 +436,7 @@ class _Lineariser:
             for s, src in mine[strip]:
                 self.store(s, src)
 
-    def reads_apart(
-        self, strips: list[UOp], stores: Mapping[UOp, list[tuple[UOp, Src]]]
-    ) -> list[tuple[list[UOp], int]]:
+    def reads_apart(self, strips: Nodes, stores: Mapping[UOp, _Stores]) -> list[tuple[list[UOp], int]]:
         """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
         found = []
         late, known = set(strips), set[UOp]()
@@ -452,7 +452,7 @@ class _Lineariser:
             found.append((loads, words))
         return found
 
-    def loads(self, stores: Sequence[tuple[UOp, Src]]) -> list[UOp]:
+    def loads(self, stores: _Stores) -> Nodes:
         """The values that are yet to be loaded for stores."""
         return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
 
@@ -482,7 +482,7 @@ class _Lineariser:
             rest = [[p for p in r if p not in common] for r in rest]
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
         # long for registers) that holds for each iteration; loads outside of them come before.
-        by_loops: dict[int, list[tuple[UOp, Src]]] = {0: []}
+        by_loops: dict[int, _Stores] = {0: []}
         for s, r in zip(stores, rest, strict=True):
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *conjunction(r))))
         outside = [x for _, src in by_loops[0] for x in src]

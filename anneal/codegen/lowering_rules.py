@@ -3,48 +3,31 @@
 # mypy: allow-untyped-defs
 from typing import Any
 
-from anneal.uop import Op, UOp, const, dtypes
-from anneal.codegen.exact import by_exp2, by_inverse
+from anneal.uop import Op, const, dtypes
+from anneal.codegen.exact import by_exp2, by_inverse, is_nan
 
-_BITCAST = Op.BITCAST
-_NOT = Op.NOT
 
 def _lowering_ne(u):
     s0, s1 = u.src
-    if s0.dtype.is_float:
-        if s1 is s0:
-            if s0.dtype.bits == 32:
-                # x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32
-                return const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647, 'x:float != x -> 0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF) if x.dtype.bits == 32'
-            if s0.dtype.bits == 64:
-                # x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64
-                return const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807, 'x:float != x -> 0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF) if x.dtype.bits == 64'
+    if s0.dtype.is_float and s1 is s0 and s0.dtype.bits >= 32:
+        # x:float != x -> is_nan(x) if x.dtype.bits >= 32
+        r = is_nan(s0)
+        if r is not None and r is not u:
+            return r, 'x:float != x -> is_nan(x) if x.dtype.bits >= 32'
     if s0.dtype is dtypes.bool_:
         # x:bool != y -> x ^ y
         return s0 ^ s1, 'x:bool != y -> x ^ y'
 
 
-def _lowering_eq(u):
-    s0, s1 = u.src
-    if s0.dtype.is_float:
-        if s1 is s0:
-            if s0.dtype.bits == 32:
-                # x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32
-                return _NOT(const(dtypes.uint32, 2139095040) < UOp(_BITCAST, dtypes.uint32, (s0,)) & 2147483647), 'x:float == x -> not (0x7F800000 < (bitcast(x, dtypes.uint32) & 0x7FFFFFFF)) if x.dtype.bits == 32'
-            if s0.dtype.bits == 64:
-                # x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64
-                return _NOT(const(dtypes.uint64, 9218868437227405312) < UOp(_BITCAST, dtypes.uint64, (s0,)) & 9223372036854775807), 'x:float == x -> not (0x7FF0000000000000 < (bitcast(x, dtypes.uint64) & 0x7FFFFFFFFFFFFFFF)) if x.dtype.bits == 64'
-
-
 LOWERING: dict[Op, Any] = {
     Op.NE: _lowering_ne,
-    Op.EQ: _lowering_eq,
+    Op.EQ: lambda u: (Op.NOT(is_nan(u.src[0])), 'x:float == x -> not is_nan(x) if x.dtype.bits >= 32') if u.src[0].dtype.is_float and u.src[1] is u.src[0] and u.src[0].dtype.bits >= 32 else None,  # x:float == x -> not is_nan(x) if x.dtype.bits >= 32
     Op.ADD: lambda u: (u.src[0] | u.src[1], 'x:bool + y -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool + y -> x | y
     Op.MUL: lambda u: (u.src[0] & u.src[1], 'x:bool * y -> x & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool * y -> x & y
     Op.SUB: lambda u: (u.src[0] ^ u.src[1], 'x:bool - y -> x ^ y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool - y -> x ^ y
     Op.MAX: lambda u: (u.src[0] | u.src[1], 'max(x:bool, y) -> x | y') if u.src[0].dtype is dtypes.bool_ else None,  # max(x:bool, y) -> x | y
     Op.MIN: lambda u: (u.src[0] & u.src[1], 'min(x:bool, y) -> x & y') if u.src[0].dtype is dtypes.bool_ else None,  # min(x:bool, y) -> x & y
-    Op.LT: lambda u: (_NOT(u.src[0]) & u.src[1], 'x:bool < y -> (not x) & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool < y -> (not x) & y
+    Op.LT: lambda u: (Op.NOT(u.src[0]) & u.src[1], 'x:bool < y -> (not x) & y') if u.src[0].dtype is dtypes.bool_ else None,  # x:bool < y -> (not x) & y
     Op.FLOOR: lambda u: (u.src[0], 'floor(x:int) -> x') if u.src[0].dtype.is_int else None,  # floor(x:int) -> x
     Op.CEIL: lambda u: (u.src[0], 'ceil(x:int) -> x') if u.src[0].dtype.is_int else None,  # ceil(x:int) -> x
     Op.ROUND: lambda u: (u.src[0], 'round(x:int) -> x') if u.src[0].dtype.is_int else None,  # round(x:int) -> x

@@ -10,7 +10,7 @@ from anneal.codegen.ranges import SUBGROUP, extent, mask_of, merged, only_if, re
 from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, of_op, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _ZERO = const(_I32, 0)
@@ -33,7 +33,7 @@ class _Product:
 
 def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
     """The product over the loops `i` and `j` that subgroup matrices can compute, if the kernel is one."""
-    sums = [u for u in order if u.op is Op.REDUCE]
+    sums = of_op(order, Op.REDUCE)
     if len(sums) != 1 or sums[0].arg is not Op.ADD or sums[0].dtype is not _F32 or len(sums[0].src) != 2:
         return None
     value = sums[0].src[0]
@@ -63,7 +63,7 @@ def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
     """Can results be computed and stored in any order, each by one thread, and are all of them needed?"""
     stored: Known = {}
     for s in stores:
-        if s.ranges & loops != loops or s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
+        if s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
             return False
     where = any(u.op is Op.WHERE for u in order)
     for u in order:
@@ -221,12 +221,12 @@ class _Multiplication(Remade):
         sums = self.sums()
         if self.stores_whole():
             (store,) = self.sink.src
-            return UOp(Op.SINK, self.sink.dtype, tuple(self.whole(store, sums)))
+            return self.sink.replace(src=tuple(self.whole(store, sums)))
         stores = []
         for u, row in enumerate(sums):
             for v, value in enumerate(row):
                 stores += self.piece(u, v, value)
-        return UOp(Op.SINK, self.sink.dtype, tuple(stores), self.sink.arg, self.sink.tag)
+        return self.sink.replace(src=tuple(stores))
 
     def sums(self) -> list[list[UOp]]:
         """The sums of a subgroup, matrix by matrix."""
@@ -235,7 +235,7 @@ class _Multiplication(Remade):
         loops = self.loops(self.step, self.part)
         return [[multiplied(a, b, (*loops, self.inner)) for b in right] for a in left]
 
-    def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> list[UOp]:
+    def factor(self, value: UOp, split: _Split, subgroup: UOp, wide: UOp, is_left: bool) -> Nodes:
         """The matrices of a factor, read from its part in workgroup memory."""
         across, deep = self.range(split.block, "tile"), self.range(self.depth.block, "tile")
         k = self.k + deep
@@ -260,7 +260,7 @@ class _Multiplication(Remade):
             return False
         return 1 in (steps_between(store.src[1], self.product.i, self.product.j) or ())
 
-    def whole(self, store: UOp, sums: list[list[UOp]]) -> list[UOp]:
+    def whole(self, store: UOp, sums: list[list[UOp]]) -> Nodes:
         """Stores of whole matrices."""
         steps = steps_between(store.src[1], self.product.i, self.product.j)
         assert steps is not None

@@ -9,7 +9,7 @@ from anneal.codegen.ranges import SUBGROUP
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.uop import DType, Nodes, Op, UOp, const, reduce_identity, toposort
+from anneal.uop import DType, Nodes, Op, UOp, const, of_op, reduce_identity, toposort
 from anneal.uop.sizes import Size, content, is_symbolic, most
 
 KINDS = {
@@ -108,7 +108,7 @@ class Axis:
 
 def axes_of(sink: UOp, order: Nodes | None = None) -> list[Axis]:
     """The axes an opt may name, in their numbering. `order` is the nodes of the kernel, where the caller has them."""
-    ranges = [u for u in order or toposort((sink,)) if u.op is Op.RANGE]
+    ranges = of_op(order or toposort((sink,)), Op.RANGE)
     ranges.sort(key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     return [_axis(r) for r in ranges]
 

@@ -21,14 +21,14 @@ from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
 from anneal.codegen.opts import Opt, Opts, opts_text, refused
-from anneal.codegen.ranges import SERIAL, extent, form, mask_of, normalise, unform, with_sources
+from anneal.codegen.ranges import extent, form, mask_of, normalise, serial_of, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
-from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, toposort
+from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, of_op, toposort
 
 _I32 = dtypes.int32
 _Dims = Ints  # which ranges, by their number in the list
@@ -58,7 +58,7 @@ class _Copies:
         self.dims = of_bits
         self.points = points  # the values of the ranges, the last fastest
 
-    def seen_from(self, u: UOp, dims: _Dims) -> list[UOp]:
+    def seen_from(self, u: UOp, dims: _Dims) -> Nodes:
         """The copy of `u` that belongs to each point of `dims`."""
         mine, copies = self.copies[u]
         if mine == dims:
@@ -150,11 +150,11 @@ class _Copies:
 def write_out(sink: UOp) -> UOp:
     """The kernel without its upcast and unroll ranges."""
     order = toposort((sink,))
-    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
+    ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
     written = [r for r in ranges if r.arg[1] in ("upcast", "unroll")]
     if not written:
         return sink
-    made = _Copies(written, mask_of([r for r in ranges if r.arg[1] in SERIAL]))
+    made = _Copies(written, serial_of(ranges))
     for u in order:
         if u is not sink:
             made.visit(u)
@@ -189,6 +189,21 @@ class Lowering:
     @property
     def dialect(self) -> Dialect:
         return DIALECTS[self.target.dialect]
+
+    def said(self) -> list[list[UOp]]:
+        """The nodes of the statements that each line of the text says: those written inside of another one first."""
+        stmts, written = self.program.stmts, set(self.text.sources)
+        said: dict[int, Ints] = {}
+        inside: dict[int, Ints] = {}  # by the number of a statement without a line: what the line that it is in says
+        first = 0
+        for n, s in enumerate(stmts):
+            if s.kind != "share" or stmts[n - 1].kind != "share":  # those in a row are written at once
+                first = n
+            parts = [x for o in s.src if isinstance(o, int) for x in inside.get(o, ())]
+            said[first] = tuple(dict.fromkeys([*said.get(first, ()), *parts, n]))
+            if n not in written and s.kind == "let":
+                inside[s.number] = said[n]
+        return [[u for n in said[at] if (u := stmts[n].node) is not None] for at in self.text.sources]
 
 
 def _on_sink(change: Callable[[UOp], UOp]) -> Callable[[Lowering], Lowering]:

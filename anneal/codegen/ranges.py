@@ -10,16 +10,16 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
-from anneal.rewrite import Sum, joined, linear, rebuild, tell, unflatten
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.rewrite import Sum, joined, linear, rebuild, unflatten
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, ranged, toposort
 from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
 _INT_MIN, _INT_MAX = _I32.min, _I32.max
 
-Form = tuple[dict[UOp, int], int]
+Form = tuple[Numbers, int]
 
 
 def form(u: UOp) -> Form:
@@ -34,9 +34,13 @@ def form(u: UOp) -> Form:
     return dict(whole.terms), whole.constant
 
 
-def _rebuild(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
+def unform(terms: Mapping[UOp, int], constant: int, serial: int | None = None) -> UOp:
+    """The expression of an affine form; with `serial` in an order: see `normalise`."""
+    items = list(terms.items())
+    if serial is not None:
+        items.sort(key=lambda term: ((term[0].ranges & serial).bit_length(), -abs(term[1])))
     out: UOp | None = None
-    for t, k in terms:
+    for t, k in items:
         piece = t if k == 1 else t * k
         out = piece if out is None else out + piece
     if out is None:
@@ -44,21 +48,9 @@ def _rebuild(terms: Iterable[tuple[UOp, int]], constant: int) -> UOp:
     return out + constant if constant else out
 
 
-def unform(terms: Mapping[UOp, int], constant: int) -> UOp:
-    """The expression of an affine form."""
-    return _rebuild(terms.items(), constant)
-
-
 def _bounded(u: UOp) -> bool:
     # Interval arithmetic falls back to the dtype's whole range when a value might wrap.
     return u.vmin is not None and u.vmax is not None and u.vmin > _INT_MIN and u.vmax < _INT_MAX
-
-
-def _serial_last(serial: int) -> Callable[[tuple[UOp, int]], tuple[int, int]]:
-    def key(term: tuple[UOp, int]) -> tuple[int, int]:
-        return (term[0].ranges & serial).bit_length(), -abs(term[1])
-
-    return key
 
 
 def normalise(u: UOp, serial: int = 0) -> UOp:
@@ -73,19 +65,17 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
         terms, constant = form(u.src[0])
         whole = {t: k // c for t, k in terms.items() if k % c == 0}
         rest = {t: k for t, k in terms.items() if k % c}
-        key = _serial_last(serial)
-        left = _rebuild(sorted(rest.items(), key=key), constant % c)
+        left = unform(rest, constant % c, serial)
         if u.op is Op.MOD:
             return left % c if _bounded(left) else u
         inner = left // c
         if inner.op is not Op.CONST:
             whole[inner] = 1
-        outer = _rebuild(sorted(whole.items(), key=key), constant // c)
+        outer = unform(whole, constant // c, serial)
         return outer if _bounded(left) and _bounded(outer) else u
     if not linear(u):
         return u
-    terms, constant = form(u)
-    return _rebuild(sorted(terms.items(), key=_serial_last(serial)), constant)
+    return unform(*form(u), serial)
 
 
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
@@ -115,6 +105,16 @@ def mask_of(ranges: Iterable[UOp]) -> int:
     for r in ranges:
         mask |= 1 << r.arg[0]
     return mask
+
+
+def serial_of(ranges: Iterable[UOp]) -> int:
+    """The ids of those ranges that are loops in the linear program."""
+    return mask_of([r for r in ranges if r.arg[1] in SERIAL])
+
+
+def unused(ranges: Iterable[UOp]) -> int:
+    """A number that none of the ranges has, nor one above it."""
+    return 1 + max([r.arg[0] for r in ranges], default=-1)
 
 
 def ranges_of(nodes: Iterable[UOp]) -> int:
@@ -155,7 +155,7 @@ def only_if(conditions: Nodes, access: UOp) -> UOp:
     )
 
 
-def conjuncts(predicate: UOp) -> list[UOp]:
+def conjuncts(predicate: UOp) -> Nodes:
     """The conditions that a predicate asks for, from left to right."""
     out, stack = [], [predicate]
     while stack:
@@ -224,34 +224,6 @@ def with_sources(u: UOp, src: Src, serial: int = 0) -> UOp:
     return out
 
 
-class Substitution:
-    """Replaces nodes in one graph after another; what these share is rewritten once, and indices are normalised.
-
-    Only nodes whose `ranges` meet `mask` are visited: the others cannot hold what is replaced.
-    """
-
-    __slots__ = ("_mask", "_new", "_serial")
-
-    def __init__(self, table: Mapping[UOp, UOp], mask: int, serial: int = 0) -> None:
-        self._new: Known = dict(table)
-        self._mask, self._serial = mask, serial
-
-    def __call__(self, root: UOp) -> UOp:
-        new, mask, serial = self._new, self._mask, self._serial
-
-        def untouched(u: UOp) -> bool:
-            return u in new or not u.ranges & mask and u.op not in _VISITED
-
-        for u in toposort((root,), until=untouched):
-            if u not in new:
-                new[u] = with_sources(u, tuple([new.get(s, s) for s in u.src]), serial)
-        tell(lambda: (new,))
-        return new.get(root, root)
-
-
-_VISITED = frozenset((Op.SINK, Op.STORE, Op.REDUCE))  # their `ranges` do not tell what is below
-
-
 def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
     """The kernel with one range for each group of ranges, which become its digits; and those ranges by group. Each
     reduce runs over a group."""
@@ -270,6 +242,9 @@ def merged(sink: UOp, groups: Iterable[Src]) -> tuple[UOp, dict[Src, UOp]]:
     return rebuild(sink, visit, table), wholes
 
 
-def substituted(sink: UOp, table: Mapping[UOp, UOp]) -> UOp:
-    """The whole graph with the nodes in `table` replaced, also below reduces; indices are normalised on the way."""
-    return rebuild(sink, with_sources, dict(table))
+def substituted(root: UOp, table: Known, serial: int = 0) -> UOp:
+    """The graph with the nodes in `table` replaced, also below reduces, and the indices that change in normal form.
+
+    `table` also gets what became of the other nodes: another graph shares the work.
+    """
+    return rebuild(root, lambda u, src: u if src == u.src else with_sources(u, src, serial), table)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from anneal.codegen.ranges import conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side, wishes
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 
 _I32 = dtypes.int32
 Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
@@ -41,7 +41,7 @@ def extreme(comparison: UOp, largest: bool, free: Nodes) -> UOp | None:
     None if it cannot be told: a term depends on data, or on ranges in a way that is not affine.
     """
     terms, constant = form(comparison.src[0] - comparison.src[1])
-    outside: dict[UOp, int] = {}
+    outside: Numbers = {}
     work = list(terms.items())
     while work:
         t, k = work.pop()
@@ -92,7 +92,7 @@ def cut_iterations(sink: UOp) -> UOp:
 def _loops(order: Nodes, end: int | None) -> dict[UOp, list[UOp]]:
     """The loops of constant extent that are among the ranges of reduces up to number `end`, and the reduces of each;
     but not that of a fused reduce, which stores too."""
-    stored = ranges_of([u for u in order if u.op is Op.STORE])
+    stored = ranges_of(of_op(order, Op.STORE))
     found: dict[UOp, list[UOp]] = {}
     for u in order:
         for r in u.src[1:end] if u.op is Op.REDUCE else ():
@@ -236,7 +236,7 @@ def _without_loads(sink: UOp) -> UOp:
     return substituted(sink, table) if table else sink
 
 
-def _each_vector(access: UOp) -> list[UOp]:
+def _each_vector(access: UOp) -> Nodes:
     """The ranges that tell the vectors apart that an access is made of."""
     return [r for r in toposort((access.src[1],)) if r.op is Op.RANGE and r.arg[1] != "vector"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import SUBGROUP, Substitution, extent, form, mask_of, normalise, only_if, substituted
+from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, normalise, only_if, substituted, unused
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, size
 
 _I32, _F32 = dtypes.int32, dtypes.float32
@@ -43,8 +43,8 @@ class Remade:
 
     def __init__(self, sink: UOp, inner: Collection[UOp | None]) -> None:
         self.sink = sink
-        ranges = [u for u in toposort((sink,)) if u.op is Op.RANGE]
-        self.fresh = 1 + max(u.arg[0] for u in ranges)
+        ranges = of_op(toposort((sink,)), Op.RANGE)
+        self.fresh = unused(ranges)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
         self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
 
@@ -58,12 +58,11 @@ class Remade:
 
     def loops(self, *ranges: UOp) -> Src:
         """The ranges among these, which may be numbers."""
-        return tuple([x for x in ranges if x.op is Op.RANGE])
+        return tuple(of_op(ranges, Op.RANGE))
 
     def at(self, value: UOp, table: Known) -> UOp:
         """`value` at other indices."""
-        table = {**self.table, **table}
-        return Substitution(table, mask_of([x for x in table if x.op is Op.RANGE]))(value)
+        return substituted(value, {**self.table, **table})
 
     def matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
         """The matrix in memory whose first element is at `first`."""
@@ -138,7 +137,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     prefetched, 2 for double buffering.
     """
     order = toposort((sink,))
-    fresh = 1 + max(u.arg[0] for u in order if u.op is Op.RANGE)
+    fresh = unused(of_op(order, Op.RANGE))
     inner = mask_of(depth)
     staged = {}
     for u in order:
@@ -152,7 +151,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     return substituted(sink, staged) if staged else sink
 
 
-def _operands(value: UOp, threads: int, inner: int) -> list[UOp]:
+def _operands(value: UOp, threads: int, inner: int) -> Nodes:
     found = []
     reads: set[UOp] = set()
     reduced: set[UOp] = set()
@@ -183,7 +182,7 @@ def _tile(part: UOp, threads: Nodes, depth: Nodes, fresh: int, buffers: int, loo
     wide = [r for r in threads if part.varies_over(r)]
     deep = [r for r in depth if part.varies_over(r)]
     own = {r: UOp(Op.RANGE, _I32, r.src, (fresh + i, "tile")) for i, r in enumerate((*wide, *deep))}
-    value = Substitution(own, mask_of((*wide, *deep)))(part)
+    value = substituted(part, dict(own))
     which = loop if loop is not None and part.varies_over(loop) else None
     tile, layout = tile_over(value, [own[r] for r in wide], [own[r] for r in deep], fresh + len(own), buffers, which)
     position = layout.position((*wide, *deep))
@@ -238,9 +237,9 @@ def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop:
     return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), how), layout, first
 
 
-def _walk(value: UOp, ranges: Nodes) -> list[UOp]:
+def _walk(value: UOp, ranges: Nodes) -> Nodes:
     """`ranges` in the order in which the memory that `value` reads changes least: neighbours first."""
-    best: dict[UOp, int] = {}
+    best: Numbers = {}
     for u in toposort((value,)):
         if u.op is Op.LOAD:
             terms = form(u.src[1])[0]
@@ -255,9 +254,7 @@ def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
     if not any(t.varies_over(r) for t in terms if t is not r):
         return abs(terms[r])
     zeros = {u: const(_I32, 0) for u in toposort((index,)) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
-    everywhere = -1
-    first = Substitution(zeros, everywhere)(index)
-    second = Substitution(zeros | {r: const(_I32, 1)}, everywhere)(index)
+    first, second = (substituted(index, zeros | {r: const(_I32, n)}) for n in (0, 1))
     return abs(int(second.arg) - int(first.arg)) if first.op is second.op is Op.CONST else 0
 
 
@@ -293,7 +290,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
             step *= count
         position = layout.position([table[r] for r in ranges])
         position = normalise(position if loop is None else position + loop % 2 * size)
-        put = store(memory, position, Substitution(table, mask_of(ranges))(value))
+        put = store(memory, position, substituted(value, table))
         stores.append(only_if([c for c in inside if not c.is_const], put))
     return filled(stores, (lanes,) if width > 1 else (), ("workgroup", prefetched, loop is not None))
 
@@ -303,7 +300,7 @@ def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     quad = ranged(r.src[0] // extent(lanes), r.arg)
     for u in toposort((value,)):
         if u.op is Op.LOAD and u.src[1].varies_over(r):
-            index = Substitution({r: quad * extent(lanes) + lanes}, 1 << r.arg[0])(u.src[1])
+            index = substituted(u.src[1], {r: quad * extent(lanes) + lanes})
             if form(index)[0].get(lanes) == 1:
                 return True
     return False

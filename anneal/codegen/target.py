@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from anneal.frozen import frozen
-from anneal.rewrite import FLOATS, INTEGERS
+from anneal.rewrite import COMPUTED
 from anneal.uop import DType, dtypes
 
-_REGISTERS = {**FLOATS, **INTEGERS}
 # Dtypes of which several elements lie in a word of memory: computed in others.
-PACKED = frozenset(_REGISTERS) - {dtypes.float16}
+PACKED = frozenset(COMPUTED) - {dtypes.float16}
 _PLAIN = frozenset((dtypes.float32, dtypes.int32, dtypes.uint32, dtypes.bool_, *PACKED))
 
 
@@ -18,7 +17,7 @@ def register(dtype: DType) -> DType:
     >>> register(dtypes.bfloat16), register(dtypes.uint8), register(dtypes.float16)
     (dtypes.float32, dtypes.uint32, dtypes.float16)
     """
-    return _REGISTERS[dtype] if dtype in PACKED else dtype
+    return COMPUTED[dtype] if dtype in PACKED else dtype
 
 
 def per_word(dtype: DType) -> int:

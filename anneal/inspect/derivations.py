@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from anneal import schedule
-from anneal.codegen import Lowering, Target, WrittenText, bodies_of, generate, in_text, run_passes, writing
+from anneal.codegen import Lowering, Target, bodies_of, generate, in_text, run_passes
 from anneal.errors import UserError
 from anneal.frozen import Texts, frozen
 from anneal.inspect.kernel_list import Line, Lines, label_of, lines_of, modules_of, placed
@@ -365,14 +365,14 @@ class KernelTexts:
             self._scheduled = self._scheduled or _scheduled(self._sink, self._cost_model)
             s, before, _ = self._scheduled
             derived = before.copy()
-            with derived.listening(_FIRST), writing() as written:
+            with derived.listening(_FIRST):
                 pieces = [schedule.kernel_graph(c.graph) for c in s.cuts if c.places == call.places]
                 kernel = call.kernel.sink if call.kernel.sink in pieces else pieces[-1]
                 bodies = bodies_of(kernel, target)
             text = generate(kernel, target).source.rstrip("\n").split("\n")
             if target.dialect == "c":  # without the functions that all kernels have
                 text = text[text.index(_C_FUNCTION) :]
-        said = _said(text, bodies, written, target)
+        said = _said(text, bodies, target)
         found = derived.below(
             [u for nodes in said.values() for u in nodes], frozenset(call.places), call.places[: call.outputs]
         )
@@ -410,12 +410,10 @@ def launch(sink: UOp, cost_model: CostModel, number: int) -> schedule.Call:
     return calls[number]
 
 
-def _said(
-    text: Sequence[str], bodies: Sequence[Lowering], written: Iterable[WrittenText], target: Target
-) -> dict[int, list[UOp]]:
+def _said(text: Sequence[str], bodies: Sequence[Lowering], target: Target) -> dict[int, list[UOp]]:
     """The nodes of each line's statements, by the line's place in the text: bodies stand at its end, in their order."""
-    said = {id(w.text): w.said for w in written}
-    found = {}
+    said = {id(b.text): b.said() for b in bodies}
+    found: dict[int, list[UOp]] = {}
     at = len(text) - 1  # the bracket that closes the function
     in_c = target.dialect == "c"
     parts, begins = in_c or len(bodies) > 1, "  for (long at = " if in_c else "  if ((at >= "
@@ -425,8 +423,7 @@ def _said(
             at -= 2 if in_c else 1  # and those of a part
         lines = said[id(t)]
         at -= len(lines)
-        for n, statements in enumerate(lines):
-            found[at + n] = [s.node for s in statements if s.node is not None]
+        found.update(enumerate(lines, at))
         while parts and not text[at].startswith(begins):
             at -= 1
     return found

@@ -13,6 +13,7 @@ from anneal.rewrite.walk import (
     HERE,
     Table,
     Visit,
+    answered,
     applied,
     graph_rewrite,
     over,
@@ -27,7 +28,7 @@ from anneal.rewrite.walk import (
 )
 
 if TYPE_CHECKING:
-    from anneal.rewrite.legality import FLOATS, INTEGERS, STAGES, check, legalised
+    from anneal.rewrite.legality import COMPUTED, FLOATS, INTEGERS, STAGES, check, legalised
     from anneal.rewrite.movement import both, linear_index, matched_axes, reshaped_index, source_index, unflatten
     from anneal.rewrite.passes import Event, Hook, Listed, Pass, Pipeline, explain, listening, tracing
     from anneal.rewrite.sums import Sum, joined, linear

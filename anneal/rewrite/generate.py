@@ -25,11 +25,7 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 
 PACKAGE = Path(__file__).resolve().parent.parent
 _DERIVATIVES = ("gradient", "forward")
-# Python's operators that make a node of an op, as UOp has them.
-_SIGNS = {
-    "ADD": "+", "SUB": "-", "MUL": "*", "DIV": "/", "IDIV": "//", "MOD": "%", "AND": "&", "OR": "|", "XOR": "^",
-    "SHL": "<<", "SHR": ">>", "LT": "<",
-}  # fmt: skip
+_CALLED = (Op.POW, Op.EQ, Op.NE)  # a node has no operators for them
 # Names that generated code may use, by module of anneal/uop.
 _OF_UOP = {"dtype": ("dtypes",), "node": ("UOp", "alu", "const"), "ops": ("Op",)}
 
@@ -227,9 +223,9 @@ class _Writer:
             parts[0] = self._build(args[0], "dtypes.bool_")
         if op is Op.NEG:
             return f"(-{parts[0]})"
-        if sign := _SIGNS.get(op.name):
+        if op.sign and op not in _CALLED:
             number = self._number(args[1]) if self._number(args[0]) is None else None  # it takes the left node's dtype
-            return f"({parts[0]} {sign} ({number or parts[1]}))"
+            return f"({parts[0]} {op.sign} ({number or parts[1]}))"
         return f"_{op.name}({', '.join(parts)})"
 
     def _call(self, e: ast.Call, dtype: str) -> str:
@@ -389,10 +385,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
     With `named` the functions of every kind return (result, rule text), as those of rewrite tables always do.
     """
     file = upat.parse(text, name)
-    uses: dict[str, set[str]] = {}
-    for module, names in file.uses:
-        uses.setdefault(module, set()).update(names)
-    helpers = frozenset().union(*uses.values())
+    helpers = frozenset().union(*file.uses.values())
     body: list[str] = []
     for table in file.tables:
         by_op: dict[Op, list[tuple[upat.Rule, upat.TextNode]]] = {}
@@ -413,7 +406,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         if 0 < counts[f"_{word}"] < 3:  # more have a name of their own
             code = re.sub(rf"\b_{word}\b", f"Op.{word}", code)
     words = set(re.findall(r"\w+", code))
-    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in uses.items()]
+    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in file.uses.items()]
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",

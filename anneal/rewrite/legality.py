@@ -32,6 +32,7 @@ INTEGERS: Mapping[DType, DType] = {
     dtypes.uint8: dtypes.uint32,
     dtypes.uint16: dtypes.uint32,
 }
+COMPUTED = {**FLOATS, **INTEGERS}
 
 
 def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
@@ -171,7 +172,7 @@ def _place(u: UOp, values: int) -> str:
 def _rounding_store(u: UOp) -> str:
     """A store whose value may have the dtype in which its memory's dtype is computed."""
     memory, value = u.src[0].dtype, u.src[2].dtype
-    rounds = value is _COMPUTED.get(memory, memory)
+    rounds = value is COMPUTED.get(memory, memory)
     return "" if rounds and _place(u, 1).startswith("moves") else _place(u, 1)
 
 
@@ -181,7 +182,6 @@ def _reduce(u: UOp) -> str:
     return "" if all(r.op is Op.RANGE for r in u.src[1:]) else "reduces over RANGEs"
 
 
-_COMPUTED = {**FLOATS, **INTEGERS}
 _TESTS: dict[Op, Test] = {
     **dict.fromkeys(ALU, _alu),
     Op.REDUCE_AXIS: _reduce_axis,

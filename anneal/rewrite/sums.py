@@ -8,11 +8,11 @@ as.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
+from functools import lru_cache, reduce
 from math import gcd
 from typing import Any
 
-from anneal.uop import SYMBOLIC, DType, Op, Recent, UOp, alu, const, dtypes, normalise_const, toposort
+from anneal.uop import SYMBOLIC, DType, Nodes, Numbers, Op, UOp, alu, const, dtypes, normalise_const, toposort
 from anneal.uop.sizes import Poly, is_symbolic, least, plus, poly, poly_node, poly_quotient, size
 
 _BOOL = dtypes.bool_
@@ -37,7 +37,7 @@ class Sum:
 
     __slots__ = ("constant", "dtype", "hi", "lo", "terms")
 
-    def __init__(self, dtype: DType, terms: dict[UOp, int], constant: int) -> None:
+    def __init__(self, dtype: DType, terms: Numbers, constant: int) -> None:
         self.dtype = dtype
         self.terms = {t: k for t, k in terms.items() if k}
         self.constant = constant
@@ -53,20 +53,18 @@ class Sum:
                 hi += k * a
         self.lo, self.hi = lo, hi
 
-    @classmethod
-    def of(cls, u: UOp) -> Sum:
+    @staticmethod
+    @lru_cache(1 << 13)
+    def of(u: UOp) -> Sum:
         """The sum that `u` is. Linear in the size of the graph, however its parts are shared; do not change it."""
-        found = _SUMS[u]
-        if found is None:
-            found = _SUMS[u] = cls._small(u) or cls.combine(u.dtype, ((u, 1),))
-        return found
+        return Sum._small(u) or Sum.combine(u.dtype, ((u, 1),))
 
     @classmethod
     def _small(cls, u: UOp) -> Sum | None:
         """`of` for a short expression, walked as a tree; None when it is not short."""
         dtype = u.dtype
         signed = dtype.kind == "int"
-        terms: dict[UOp, int] = {}
+        terms: Numbers = {}
         constant = 0
         stack = [(u, 1)]
         for _ in range(_SHORT):
@@ -92,10 +90,10 @@ class Sum:
     @classmethod
     def combine(cls, dtype: DType, parts: Iterable[tuple[UOp, int]], constant: int = 0) -> Sum:
         """`constant + sum(k * u)` over parts that may be sums themselves."""
-        weight: dict[UOp, int] = {}
+        weight: Numbers = {}
         for u, k in parts:
             weight[u] = weight.get(u, 0) + k
-        terms: dict[UOp, int] = {}
+        terms: Numbers = {}
 
         def give(u: UOp, k: int) -> None:
             nonlocal constant
@@ -149,7 +147,7 @@ class Sum:
             return sorted(items, key=lambda i: -abs(i[1]))
         return sorted(items, key=lambda i: (-abs(i[1]), i[0].ranges, i[0].op.index, i[0].key))
 
-    def with_terms(self, terms: dict[UOp, int], constant: int) -> Sum:
+    def with_terms(self, terms: Numbers, constant: int) -> Sum:
         return Sum(self.dtype, terms, constant)
 
     def split(self, divisor: int) -> tuple[Sum, Sum]:
@@ -160,8 +158,8 @@ class Sum:
 
     def near(self, divisor: int) -> tuple[Sum, Sum]:
         """The sum split like `split`, but every coefficient leaves its remainder of least size in the rest."""
-        whole: dict[UOp, int] = {}
-        rest: dict[UOp, int] = {}
+        whole: Numbers = {}
+        rest: Numbers = {}
         for t, k in self.terms.items():
             r = k % divisor
             if 2 * r > divisor:
@@ -173,9 +171,6 @@ class Sum:
     def steps(self, divisor: int) -> list[int]:
         """Divisors of `divisor` by which terms may group, largest first; of 0 all that they may group by."""
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
-
-
-_SUMS: Recent[UOp, Sum] = Recent(1 << 12)
 
 
 # -- sums -----------------------------------------------------------------------------------------------------------
@@ -352,7 +347,7 @@ def unequal(x: UOp, y: UOp) -> UOp | None:
 # -- predicates -----------------------------------------------------------------------------------------------------
 
 
-def _flat(u: UOp) -> list[UOp]:
+def _flat(u: UOp) -> Nodes:
     """The parts of a tree of one op, each once, in an order that does not depend on how it was built."""
     op = u.op
     inner = toposort((u,), until=lambda n: n.op is not op)
@@ -362,31 +357,16 @@ def _flat(u: UOp) -> list[UOp]:
 
 
 def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
-    """(x, lo, hi) if `p` says lo <= x <= hi, None for an open side."""
+    """(x, lo, hi) if `p` says lo <= x <= hi."""
     if p.op is Op.LT:
         a, b = p.src
         if b.op is Op.CONST and a.dtype.is_int:
-            return a, None, b.arg - 1
+            return a, a.vmin, b.arg - 1
         if a.op is Op.CONST and b.dtype.is_int:
-            return b, a.arg + 1, None
+            return b, a.arg + 1, b.vmax
     if p.op is Op.EQ and p.src[1].op is Op.CONST and p.src[0].dtype.is_int:
         return p.src[0], p.src[1].arg, p.src[1].arg
     return None
-
-
-def _fenced(parts: Iterable[UOp]) -> tuple[dict[UOp, tuple[Any, Any]], list[UOp]]:
-    """The bounds that some comparisons promise, and the parts that are none."""
-    found: dict[UOp, tuple[Any, Any]] = {}
-    other: list[UOp] = []
-    for p in parts:
-        fence = _fence(p)
-        if fence is None:
-            other.append(p)
-            continue
-        x, lo, hi = fence
-        low, high = found.get(x, (x.vmin, x.vmax))
-        found[x] = (low if lo is None else max(low, lo), high if hi is None else min(high, hi))
-    return found, other
 
 
 def conjunction(u: UOp) -> UOp:
@@ -394,7 +374,15 @@ def conjunction(u: UOp) -> UOp:
     each other.
     """
     parts = _flat(u)
-    bounds, other = _fenced(parts)
+    bounds: dict[UOp, tuple[Any, Any]] = {}  # that some of the parts promise
+    other = []
+    for p in parts:
+        if (fence := _fence(p)) is None:
+            other.append(p)
+            continue
+        x, lo, hi = fence
+        low, high = bounds.get(x, (x.vmin, x.vmax))
+        bounds[x] = max(low, lo), min(high, hi)
     given = set(parts)
     if any(lo > hi for lo, hi in bounds.values()) or any(Op.NOT(p) in given for p in other):
         return const(_BOOL, False)
@@ -418,12 +406,6 @@ def disjunction(u: UOp) -> UOp:
     if any(Op.NOT(p) in given for p in parts):
         return const(_BOOL, True)
     return reduce(u.op, parts)
-
-
-def fences(predicate: UOp) -> dict[UOp, tuple[Any, Any]]:
-    """The bounds that a predicate (an AND of comparisons) promises, narrower than the values' own."""
-    found, _ = _fenced(_flat(predicate) if predicate.op is Op.AND else [predicate])
-    return {x: (lo, hi) for x, (lo, hi) in found.items() if lo <= hi and x.op is not Op.CONST}
 
 
 # -- beside symbolic sizes: division by a size, and comparisons that hold for every value of the variables -------------

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from anneal.rewrite.sums import Sum, fences, linear
+from anneal.rewrite.sums import Sum, linear
 from anneal.rewrite.symbolic_rules import SYMBOLIC
-from anneal.rewrite.walk import graph_rewrite, substitute
-from anneal.uop import ALU, Known, Op, Src, UOp, dtypes
+from anneal.rewrite.walk import graph_rewrite
+from anneal.uop import ALU, Known, Src, UOp
 
 _MEMO: Known = {}
 _MEMO_LIMIT = 1 << 13
 _STEPS = 64  # rewrites of one node before it is left as it is
 
 
-def simplify(u: UOp, given: UOp | None = None) -> UOp:
+def simplify(u: UOp) -> UOp:
     """An equal expression in normal form; loads and other non-elementwise nodes inside are left as they stand.
 
-    `given` is a predicate (a bool expression): outside of it the value does not matter, so its bounds are used.
     Raises nothing; an expression that has no simpler form comes back as it is.
 
     >>> from anneal.uop import const
@@ -26,8 +25,6 @@ def simplify(u: UOp, given: UOp | None = None) -> UOp:
     >>> simplify((j // 8) * 8 + j % 8) is j
     True
     """
-    if given is not None:
-        return _under(u, given)
     found = _MEMO.get(u)
     if found is not None:
         return found
@@ -55,19 +52,3 @@ def _remade(u: UOp, done: Known) -> UOp:
     if all(done[t] is t for t in s.terms):
         return u
     return Sum.combine(s.dtype, [(done[t], k) for t, k in s.terms.items()], s.constant).node()
-
-
-def _under(u: UOp, predicate: UOp) -> UOp:
-    """Simplify where `predicate` holds: values it fences get names with those bounds, and their own nodes back
-    afterwards.
-    """
-    u = simplify(u)
-    named = {
-        x: UOp(Op.VARIABLE, dtypes.int32, (), (f"given{i}", lo, hi))
-        for i, (x, (lo, hi)) in enumerate(fences(simplify(predicate)).items())
-        if x.dtype is dtypes.int32 and not linear(x) and lo < hi
-    }
-    if not named:
-        return u
-    inside = substitute(u, named)
-    return u if inside is u else simplify(substitute(simplify(inside), {v: k for k, v in named.items()}))

@@ -14,27 +14,6 @@ from anneal.uop import ALL, ALU, COMPARE, Op
 KINDS = ("rewrite", "fold", "gradient", "forward")
 _COMMUTES = frozenset((Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE))
 ONE_DTYPE = ALU - COMPARE - {Op.WHERE, Op.CAST, Op.BITCAST}  # result and sources share it
-_OPERATORS: dict[type[ast.AST], Op] = {
-    ast.Add: Op.ADD,
-    ast.Sub: Op.SUB,
-    ast.Mult: Op.MUL,
-    ast.Div: Op.DIV,
-    ast.FloorDiv: Op.IDIV,
-    ast.Mod: Op.MOD,
-    ast.Pow: Op.POW,
-    ast.BitAnd: Op.AND,
-    ast.BitOr: Op.OR,
-    ast.BitXor: Op.XOR,
-    ast.LShift: Op.SHL,
-    ast.RShift: Op.SHR,
-    ast.USub: Op.NEG,
-    ast.Invert: Op.NOT,
-    ast.Not: Op.NOT,
-    ast.Lt: Op.LT,
-    ast.Gt: Op.LT,
-    ast.Eq: Op.EQ,
-    ast.NotEq: Op.NE,
-}
 DTYPE_TESTS = {
     "int": "{}.dtype.is_int",
     "uint": "{}.dtype.kind == 'uint'",
@@ -52,7 +31,6 @@ _ANNOTATED = re.compile(r"\b([A-Za-z_]\w*):(" + "|".join(DTYPE_TESTS) + r")\b")
 class Rule:
     """A line of a rule table, as text."""
 
-    table: str
     pattern: str
     result: str
     guard: str
@@ -76,9 +54,9 @@ class Table:
 
 @dataclass
 class File:
-    """A parsed `.upat` file: modules it may call, tables in order."""
+    """A parsed `.upat` file: the names it may call by module, tables in order."""
 
-    uses: list[tuple[str, list[str]]] = field(default_factory=list)
+    uses: dict[str, set[str]] = field(default_factory=dict)
     tables: list[Table] = field(default_factory=list)
 
 
@@ -114,7 +92,7 @@ def parse(text: str, name: str) -> File:
             comment.append(line[1:].strip())
         elif line.startswith("use "):
             module, _, names = line[4:].partition(":")
-            out.uses.append((module.strip(), [n.strip() for n in names.split("#")[0].split(",")]))
+            out.uses.setdefault(module.strip(), set()).update(re.findall(r"\w+", names.split("#")[0]))
         elif line.startswith("table "):
             words = line.split("#")[0].split()
             options = dict(w.split("=", 1) for w in words[2:])
@@ -130,9 +108,8 @@ def parse(text: str, name: str) -> File:
                     f"{name}:{number}: a rule is `pattern -> replacement [if guard]` in a table: {line}"
                 )
             result, _, guard = rest.partition(" if ")
-            table = out.tables[-1]
-            parts = [" ".join(p.split()) for p in (pattern, result, guard)]
-            table.rules.append(Rule(table.name, parts[0], parts[1], parts[2], " ".join(comment), number))
+            pattern, result, guard = (" ".join(p.split()) for p in (pattern, result, guard))
+            out.tables[-1].rules.append(Rule(pattern, result, guard, " ".join(comment), number))
         after_rule = bool(line) and not line.startswith("#")
     return out
 
@@ -190,18 +167,22 @@ def call_parts(e: ast.Call) -> tuple[Op | None, tuple[ast.expr, ...] | None]:
     return op_named(e.func), None
 
 
+def _signs_of(e: ast.expr) -> tuple[list[str], list[ast.expr]]:
+    """The classes of an operation's signs, by name, and its operands."""
+    parts = list(ast.iter_child_nodes(e))
+    operands = [x for x in parts if isinstance(x, ast.expr)]
+    return [type(x).__name__ for x in parts if x not in operands], operands
+
+
+_OPERATORS = {_signs_of(ast.parse(f"a {op.sign} b", mode="eval").body)[0][0]: op for op in ALU if op.sign}
+_OPERATORS |= {"USub": Op.NEG, "Invert": Op.NOT, "Not": Op.NOT, "Gt": Op.LT}
+
+
 def operation_of(e: ast.expr) -> tuple[Op, list[ast.expr]] | None:
     """The op of one of Python's operators, and its operands."""
-    if isinstance(e, ast.Compare):
-        sign: ast.AST = e.ops[0]
-        operands = [e.left, *e.comparators]
-    elif isinstance(e, ast.BinOp | ast.UnaryOp):
-        sign = e.op
-        operands = [e.left, e.right] if isinstance(e, ast.BinOp) else [e.operand]
-    else:
-        return None
-    op = _OPERATORS.get(type(sign))
-    return None if op is None or len(operands) > 2 else (op, operands[::-1] if isinstance(sign, ast.Gt) else operands)
+    signs, operands = _signs_of(e)
+    op = _OPERATORS.get(signs[0]) if len(signs) == 1 else None
+    return None if op is None else (op, operands[::-1] if signs == ["Gt"] else operands)
 
 
 def is_literal(e: ast.expr) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, overload
+from typing import Any, TypeVar
 
 from anneal.errors import CompilerError
-from anneal.uop import GraphFunction, Known, Nodes, Op, Src, UOp, arena, toposort
+from anneal.uop import GraphFunction, Known, Nodes, Numbers, Op, Src, UOp, arena, toposort
 
 # -- a list of events in a thread, while it has a listener ------------------------------------------------------------
 
@@ -27,7 +27,6 @@ class _Here(threading.local):
     walks: list[Known] | None = None  # as `rebuilt` has them
     refusals: list[Any] | None = None  # of two groups to be one kernel (schedule)
     indexed: list[Any] | None = None  # nodes with their indices, and what they became (schedule)
-    written: list[Any] | None = None  # texts of statements (codegen)
     pass_name = ""
     telling = False
 
@@ -50,6 +49,8 @@ class _Here(threading.local):
 
 
 HERE = _Here()
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 # -- the one walk that makes a graph anew -----------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def tell(walks: Callable[[], Iterable[Known]]) -> None:
         HERE.walks.extend(walks())
 
 
-def applied(function: GraphFunction, sources: Nodes) -> list[UOp]:
+def applied(function: GraphFunction, sources: Nodes) -> Nodes:
     """The results of a Function for these sources: its body, opened.
 
     >>> from anneal.uop import Op, dtypes
@@ -164,6 +165,32 @@ def unchanged(order: Nodes, changing: Container[UOp]) -> tuple[Known, list[UOp]]
     return known, above
 
 
+def answered(first: K, ask: Callable[[K], Generator[K, Any, V]], known: dict[K, V]) -> V:
+    """The value of `first`, as `ask` makes it: a generator that yields others whose values it needs, and is sent those.
+
+    A recursive function written so needs no stack of Python's. `known` holds the values, and gets all that are made.
+
+    >>> def fibonacci(n):
+    ...     return n if n < 2 else (yield n - 1) + (yield n - 2)
+    >>> answered(300, fibonacci, {}) % 1000
+    600
+    """
+    waiting = [] if first in known else [(first, ask(first))]
+    value: V | None = None
+    while waiting:
+        question, asking = waiting[-1]
+        try:
+            wanted = asking.send(value)
+        except StopIteration as end:
+            known[question] = value = end.value
+            waiting.pop()
+            continue
+        value = known.get(wanted)
+        if value is None:
+            waiting.append((wanted, ask(wanted)))
+    return known[first]
+
+
 def over(u: UOp, src: Src) -> UOp:
     """`u` over other sources, folded if it is elementwise: the visit that changes nothing by itself."""
     return u.replace(src=src)
@@ -174,12 +201,8 @@ def unfolded(u: UOp, src: Src) -> UOp:
     return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
 
 
-@overload
-def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp: ...
-@overload
-def substitute(root: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> Src: ...
-def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | Src:
-    """`root` (or each of several) with every node that is a key of `mapping` replaced by its value.
+def substitute(root: UOp, mapping: Mapping[UOp, UOp]) -> UOp:
+    """`root` with every node that is a key of `mapping` replaced by its value.
 
     The nodes below a replaced one are not looked at, and values are not searched for keys.
 
@@ -188,10 +211,7 @@ def substitute(root: UOp | Iterable[UOp], mapping: Mapping[UOp, UOp]) -> UOp | S
     >>> substitute(i * 4 + j, {j: const(dtypes.int32, 0)}) is i * 4
     True
     """
-    known = dict(mapping)
-    if isinstance(root, UOp):
-        return rebuild(root, over, known)
-    return tuple([rebuild(r, over, known) for r in root])
+    return rebuild(root, over, dict(mapping))
 
 
 Match = Callable[[Any], Any]  # node -> (node, rule text) | None; None or the node itself is no match
@@ -245,57 +265,39 @@ def graph_rewrite(
     stays), `remake(u, done)` is `u` made of what they became. `done` keeps the results. Rules that lead back to a node
     raise CompilerError; with `steps`, they end there, as does a node that was rewritten so often."""
     done = {} if done is None else done
-    # One function of 70 lines: its cases share one stack, each ends in `continue`, and none is a step of its own.
-    became: Known = {}  # in progress: the node whose result this one takes
-    count: dict[UOp, int] = {}
-    stack = [root]
-    while stack:
-        u = stack[-1]
-        if u in done:
-            stack.pop()
-            continue
+    became: set[UOp] = set()  # nodes that were replaced, and take the result of what did
+    count: Numbers = {}
+
+    def result(u: UOp) -> Generator[UOp, Any, UOp]:
         below = parts(u)
         if below is None:
-            done[u] = u
-            stack.pop()
-            continue
-        nxt = became.get(u)
-        if nxt is not None:
-            if not steps and nxt not in done:
-                raise _loop("(see the node)", u)
-            done[u] = done.get(nxt, nxt)
-            stack.pop()
-            continue
-        n = u
-        pending = [s for s in below if s not in done]
-        if not pending:
+            return u
+        n, rule = u, "(see the node)"
+        while pending := [s for s in below if s not in done]:
+            if not became.isdisjoint(pending):
+                if not steps:
+                    raise _loop(rule, u)
+                break
+            for s in reversed(pending):  # noqa: UP028  # an iterator cannot be sent what its nodes became
+                yield s
+        else:
             n = remake(u, done)
-        elif not any(s in became for s in pending):
-            stack.extend(pending)
-            continue
-        elif not steps:
-            raise _loop("(see the node)", u)
-        text = ""
         if n is u:
             match = table.get(u.op)
             found = match(u) if match is not None else None
             if found is None or found[0] is None or found[0] is u:
-                done[u] = u
-                stack.pop()
-                continue
-            n, text = found
+                return u
+            n, rule = found
         if n in done:
-            done[u] = done[n]
-            stack.pop()
-            continue
+            return done[n]
         if steps:
-            so_far = count[n] = count.get(u, 0) + 1
-            if so_far > steps or n in became:
-                done[u] = n
-                stack.pop()
-                continue
+            count[n] = count.get(u, 0) + 1
+            if count[n] > steps or n in became:
+                return n
         elif n in became:
-            raise _loop(text, u)
-        became[u] = n
-        stack.append(n)
-    return done[root]
+            raise _loop(rule, u)
+        became.add(u)
+        out: UOp = yield n
+        return out
+
+    return answered(root, result, done)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from anneal.rewrite import over, rebuild
 from anneal.schedule.fusion import LEAVES, base
-from anneal.uop import ALU, MOVEMENT, Nodes, Op, Src, UOp, alu, dtypes, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, alu, dtypes, toposort
 
 # Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
@@ -45,7 +45,7 @@ def where(condition: UOp, a: UOp, b: UOp, tag: object) -> UOp:
     return out
 
 
-def masks_of(order: list[UOp], kept: Iterable[UOp]) -> dict[UOp, Mask]:
+def masks_of(order: Nodes, kept: Iterable[UOp]) -> dict[UOp, Mask]:
     """The masks of those nodes of `kept` that have one and that only kernels with loops of their own read.
 
         a = where(i < j, 0, x), materialised    consumers read where(i < j, 0, a) in a's place
@@ -156,7 +156,7 @@ def nested(sink: UOp) -> UOp:
     Kernels whose reduces have choices stay as they are: what a row is reduced of and what is stored of it are alike.
     """
     order = toposort((sink,))
-    times: dict[UOp, int] = {}
+    times: Numbers = {}
     chosen: set[UOp] = set()
     for u in order:
         if u.op is Op.WHERE or not chosen.isdisjoint(u.src):

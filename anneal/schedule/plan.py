@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 from anneal import cache, settings
@@ -18,7 +18,7 @@ from anneal.schedule.records import Call, Kernel, Origin, Plan, Value
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    SYMBOLIC, Ints, Known, Op, Recent, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
+    SYMBOLIC, Ints, Known, Op, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
     toposort, uncollected,
 )  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, size_node, symbolic_arg, unbound, variable
@@ -284,22 +284,13 @@ class PlanPart(NamedTuple):
     outputs: Ints
 
 
-# An exchange in each step asks for the same parts each time.
-_made: Recent[tuple[Plan, tuple[Ints, ...]], list[PlanPart]] = Recent(32)
-WITH_PLANS.append(_made.clear)
-
-
 def in_parts(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
     """The parts of a plan, in order: one for each entry of `wanted`, and a last one with the rest of its calls.
 
     Args:
         wanted: for each part the positions in `plan.outputs` of the results that are ready after it.
     """
-    key = tuple([tuple(w) for w in wanted])
-    found = _made[plan, key]
-    if found is None:
-        found = _made[plan, key] = _split(plan, key)
-    return found
+    return _split(plan, tuple(map(tuple, wanted)))
 
 
 class Stage(NamedTuple):
@@ -357,7 +348,8 @@ def stages(plan: Plan) -> list[Stage]:
     return made if ends else []
 
 
-def _split(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
+@lru_cache(32)  # an exchange in each step asks for the same parts each time
+def _split(plan: Plan, wanted: tuple[Ints, ...]) -> list[PlanPart]:
     numbers = _numbers(plan, wanted)
     count = len(wanted) + 1
     parts = [[c for c, n in zip(plan.calls, numbers, strict=True) if n == part] for part in range(count)]
@@ -371,6 +363,9 @@ def _split(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[PlanPart]:
         outputs = sorted(v for v in written[n] if v in results or v in later)
         made.append(PlanPart(_part(plan, parts[n], inputs, outputs), tuple(inputs), tuple(outputs)))
     return made
+
+
+WITH_PLANS.append(_split.cache_clear)
 
 
 def _numbers(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[int]:

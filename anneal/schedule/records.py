@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import DType, Ints, Nodes, Op, Provenance, Src, UOp, toposort
+from anneal.uop import DType, Ints, Nodes, Numbers, Op, Provenance, Src, UOp, of_op, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Schedule:
     materialised: Materialised = field(default_factory=dict)
     chained: frozenset[UOp] = frozenset()  # nodes inside of chains (fusion/chains.py)
     groups: list[FusionGroup] = field(default_factory=list)
-    places: dict[UOp, int] = field(default_factory=dict)  # of the program's nodes and of what stands for them
+    places: Numbers = field(default_factory=dict)  # of the program's nodes and of what stands for them
     cuts: list[Cut] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     plan: Plan | None = None
@@ -104,7 +104,7 @@ class Schedule:
         """The same for another sink, with the order of its nodes."""
         return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
 
-    def changed(self, change: Callable[[UOp, list[UOp], CostModel], UOp]) -> Schedule:
+    def changed(self, change: Callable[[UOp, Nodes, CostModel], UOp]) -> Schedule:
         """The same for the sink that a pass makes of this one, and of the order of its nodes."""
         return self.over(carried(self.places, self.sink, lambda: change(self.sink, self.order, self.cost_model)))
 
@@ -134,7 +134,7 @@ def _size_word(extent: UOp) -> str:
 # Horizontally fused kernels: members share a launch but no loop range, and each has workgroups of its own.
 
 
-def members_of(sink: UOp) -> list[UOp]:
+def members_of(sink: UOp) -> Nodes:
     """The members of a kernel in the order of their first stores; `[sink]` if it is not horizontally fused."""
     groups: list[tuple[int, list[UOp]]] = []  # loop ranges, stores
     for store in sink.src:
@@ -162,7 +162,7 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     number = {slot: n for n, slot in enumerate(slots)}
-    ranges = sorted([u for u in order if u.op is Op.RANGE], key=lambda r: (r.arg[1] != "loop", r.arg[0]))
+    ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     return renumbered(order, number, {r: n for n, r in enumerate(ranges)}), slots
 
 
@@ -185,10 +185,7 @@ def renumbered(order: Nodes, slots: Mapping[int, int], ids: Mapping[UOp, int]) -
 # are never out of date.
 
 
-Places = dict[UOp, int]
-
-
-def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
+def carried(places: Numbers, sink: UOp, change: Callable[[], UOp]) -> UOp:
     """The sink that `change` makes of `sink`; `places` also gets the nodes that now stand in the place of others.
 
     Where `places` is empty, `sink` is the program, which `change` walks first: in the order of places.
@@ -206,7 +203,7 @@ def carried(places: Places, sink: UOp, change: Callable[[], UOp]) -> UOp:
     return new
 
 
-def complete(places: Places, roots: Iterable[UOp], order: Nodes) -> None:
+def complete(places: Numbers, roots: Iterable[UOp], order: Nodes) -> None:
     """Give each of `roots` a place: that of a node that is made of it, if a pass made it for that one."""
     if all(r in places for r in roots):
         return

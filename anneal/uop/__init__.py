@@ -9,7 +9,23 @@ from anneal.uop.caches import Recent, Users, Weighed, references, uncollected
 from anneal.uop.complete import alu
 from anneal.uop.dtype import DTYPES, DType, by_name, dtypes, normalise_const, promote
 from anneal.uop.function import GraphFunction, by_rule, of_rule
-from anneal.uop.node import Arena, Ints, Known, Nodes, Shape, Some, Src, UOp, arena, const, fold_by, toposort, unique
+from anneal.uop.node import (
+    Arena,
+    Ints,
+    Known,
+    Nodes,
+    Numbers,
+    Shape,
+    Some,
+    Src,
+    UOp,
+    arena,
+    const,
+    fold_by,
+    of_op,
+    toposort,
+    unique,
+)
 from anneal.uop.ops import (
     ALL,
     ALU,

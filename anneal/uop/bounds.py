@@ -238,21 +238,12 @@ def sign(value: float) -> float:
     return value if value != value else (value > 0) - (value < 0)
 
 
-def greatest(a: Any, b: Any) -> Any:
-    """The larger of two constants, nan if either is; None for zeros of unlike signs, of which a device gives either."""
-    return _extreme(a, b, a > b)
-
-
-def least(a: Any, b: Any) -> Any:
-    """The smaller of two constants, nan if either is; None for zeros of unlike signs, of which a device gives
-    either.
+def extreme(a: Any, b: Any, pick: Callable[..., Any]) -> Any:
+    """`max` or `min` of two constants, as `pick` says: nan if either is; None for zeros of unlike signs, of which a
+    device gives either.
     """
-    return _extreme(a, b, a < b)
-
-
-def _extreme(a: Any, b: Any, first: bool) -> Any:
     if a != a or b != b:
         return math.nan
     if a == b == 0 and math.copysign(1.0, a) != math.copysign(1.0, b):
         return None
-    return a if first else b
+    return pick(a, b)

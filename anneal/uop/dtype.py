@@ -25,11 +25,6 @@ class DType:
     where a bool has a word. torch's names are `is_floating_point`, `is_signed` and `is_complex`, which none is.
     """
 
-    __slots__ = (
-        "bits", "device_itemsize", "digits", "has_infinity", "is_complex", "is_float", "is_floating_point", "is_int",
-        "is_narrow", "is_signed", "itemsize", "kind", "largest", "least", "max", "min", "name",
-    )  # fmt: skip
-
     def __init__(self, name: str, kind: Kind, bits: int, digits: int = 0, least: int = 0, largest: float = 0.0) -> None:
         self.name, self.kind, self.bits = name, kind, bits
         self.itemsize = max(1, bits // 8)

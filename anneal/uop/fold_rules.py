@@ -8,7 +8,7 @@ from anneal.uop.dtype import dtypes
 from anneal.uop.node import const
 from anneal.uop.ops import Op
 from math import gcd
-from anneal.uop.bounds import below, calculated, divides, exact, greatest, inverse, least, sign
+from anneal.uop.bounds import below, calculated, divides, exact, extreme, inverse, sign
 
 _CONST = Op.CONST
 _NEG = Op.NEG
@@ -146,9 +146,6 @@ def _fold_mul(dtype, src):
         return s0
     if dtype.is_int:
         if o1 is _CONST:
-            if s1.arg == 0 and not s0.shape:
-                # x:int * 0 -> 0
-                return const(dtype, 0)
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST:
@@ -195,16 +192,9 @@ def _fold_idiv(dtype, src):
                 return s0
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST:
-                    if divides(s1, s0_1) and exact(s0):
-                        # (x:int * c1) // c2 -> x * (c1 // c2) if divides(c2, c1) and exact(s0)
-                        return s0_0 * (s0_1 // s1)
-                    if s1.arg > 0 and divides(s0_1, s1) and exact(s0):
-                        # (x:int * c1) // c2 -> x // (c2 // c1) if v(c2) > 0 and divides(c1, c2) and exact(s0)
-                        return s0_0 // (s1 // s0_1)
-                    if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
-                        # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) // (s1.arg // gcd(s0_1.arg, s1.arg))
+                if s0_1.op is _CONST and s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
+                    # (x:int * c1) // c2 -> (x * {v(c1) // gcd(v(c1), v(c2))}) // {v(c2) // gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
+                    return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) // (s1.arg // gcd(s0_1.arg, s1.arg))
             if o0 is _IDIV:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s0_1.arg > 0 and s1.arg > 0 and (s0_1.arg * s1.arg <= dtype.max):
@@ -256,13 +246,9 @@ def _fold_mod(dtype, src):
                     return s0_0 % s1
             if o0 is _MUL:
                 s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST:
-                    if divides(s1, s0_1) and exact(s0) and not s0_0.shape:
-                        # (x:int * c1) % c2 -> 0 if divides(c2, c1) and exact(s0)
-                        return const(dtype, 0)
-                    if s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
-                        # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
-                        return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) % (s1.arg // gcd(s0_1.arg, s1.arg)) * gcd(s0_1.arg, s1.arg)
+                if s0_1.op is _CONST and s1.arg > 0 and gcd(s0_1.arg, s1.arg) > 1 and exact(s0):
+                    # (x:int * c1) % c2 -> (x * {v(c1) // gcd(v(c1), v(c2))} % {v(c2) // gcd(v(c1), v(c2))}) * {gcd(v(c1), v(c2))} if v(c2) > 0 and gcd(v(c1), v(c2)) > 1 and exact(s0)
+                    return s0_0 * (s0_1.arg // gcd(s0_1.arg, s1.arg)) % (s1.arg // gcd(s0_1.arg, s1.arg)) * gcd(s0_1.arg, s1.arg)
             if o0 is _ADD:
                 s0_0, s0_1 = s0.src
                 if s0_1.op is _CONST and s1.arg > 0 and (not 0 <= s0_1.arg < s1.arg) and exact(s0) and (dtype.min <= s0_0.vmin + s0_1.arg % s1.arg) and (s0_0.vmax + s0_1.arg % s1.arg <= dtype.max):
@@ -296,8 +282,8 @@ def _fold_max(dtype, src):
     o1 = s1.op
     if o0 is _CONST:
         if o1 is _CONST:
-            # max(c1, c2) -> {greatest(v(c1), v(c2))}
-            r = greatest(s0.arg, s1.arg)
+            # max(c1, c2) -> {extreme(v(c1), v(c2), max)}
+            r = extreme(s0.arg, s1.arg, max)
             if r is not None:
                 return const(dtype, r)
         if s0.arg != 0 or not dtype.is_float:
@@ -326,8 +312,8 @@ def _fold_min(dtype, src):
     o1 = s1.op
     if o0 is _CONST:
         if o1 is _CONST:
-            # min(c1, c2) -> {least(v(c1), v(c2))}
-            r = least(s0.arg, s1.arg)
+            # min(c1, c2) -> {extreme(v(c1), v(c2), min)}
+            r = extreme(s0.arg, s1.arg, min)
             if r is not None:
                 return const(dtype, r)
         if s0.arg != 0 or not dtype.is_float:
@@ -348,80 +334,6 @@ def _fold_min(dtype, src):
         if s0_1.op is _CONST:
             # min(min(x, c1), c2) -> min(x, min(c1, c2))
             return _MIN(s0_0, _MIN(s0_1, s1))
-
-
-def _fold_lt(dtype, src):
-    s0, s1 = src
-    o0 = s0.op
-    o1 = s1.op
-    if o0 is _CONST and o1 is _CONST:
-        # c1 < c2 -> {v(c1) < v(c2)}
-        return const(dtype, s0.arg < s1.arg)
-    if s0.dtype.is_int:
-        if s1 is s0 and not s0.shape:
-            # x:int < x -> False
-            return const(dtype, False)
-        if o1 is _CONST:
-            if o0 is _ADD:
-                s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
-                    # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
-                    return s0_0 < s1.arg - s0_1.arg
-                if s0_0.op is _MUL:
-                    s0_0_0, s0_0_1 = s0_0.src
-                    if s0_0_1.op is _CONST and divides(s0_0_1, s1) and below(s0_1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
-                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
-                        return s0_0_0 < s1 // s0_0_1
-                if s0_1.op is _MUL:
-                    s0_1_0, s0_1_1 = s0_1.src
-                    if s0_1_1.op is _CONST and divides(s0_1_1, s1) and below(s0_0, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
-                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
-                        return s0_1_0 < s1 // s0_1_1
-            if o0 is _MUL:
-                s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST:
-                    if s0_1.arg > 0 and exact(s0):
-                        # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
-                        return s0_0 < -(-s1.arg // s0_1.arg)
-                    if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
-                        # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
-                        return const(s0_0.dtype, -s1.arg // -s0_1.arg) < s0_0
-            if o0 is _IDIV:
-                s0_0, s0_1 = s0.src
-                if s0_1.op is _CONST and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
-                    # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
-                    return s0_0 < s0_1.arg * s1.arg
-        if o1 is _ADD:
-            if o0 is _CONST:
-                s1_0, s1_1 = s1.src
-                if s1_1.op is _CONST and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
-                    # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
-                    return const(s1_0.dtype, s0.arg - s1_1.arg) < s1_0
-                if s1_0.op is _MUL:
-                    s1_0_0, s1_0_1 = s1_0.src
-                    if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and below(s1_1, s1_0_1) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
-                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and below(y, c2) and exact(s1) and exact(x * c2)
-                        return const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1) < s1_0_0
-                if s1_1.op is _MUL:
-                    s1_1_0, s1_1_1 = s1_1.src
-                    if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and below(s1_0, s1_1_1) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
-                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and below(y, c2) and exact(s1) and exact(x * c2)
-                        return const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1) < s1_1_0
-        if o1 is _MUL:
-            if o0 is _CONST:
-                s1_0, s1_1 = s1.src
-                if s1_1.op is _CONST:
-                    if s1_1.arg > 0 and exact(s1):
-                        # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
-                        return const(s1_0.dtype, s0.arg // s1_1.arg) < s1_0
-                    if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
-                        # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
-                        return s1_0 < -(s0.arg // -s1_1.arg)
-        if o1 is _IDIV and o0 is _CONST:
-            s1_0, s1_1 = s1.src
-            if s1_1.op is _CONST and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
-                # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
-                return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
 
 
 def _fold_eq(dtype, src):
@@ -495,13 +407,9 @@ def _fold_and(dtype, src):
             return const(dtype, s0.arg & s1.arg)
         # c & x -> x & c
         return s1 & s0
-    if o1 is _CONST:
-        if s1.arg is True and s0.dtype is dtypes.bool_:
-            # x:bool & True -> x
-            return s0
-        if s1.arg is False and s0.dtype is dtypes.bool_ and not s0.shape:
-            # x:bool & False -> False
-            return const(dtype, False)
+    if o1 is _CONST and s1.arg is True and s0.dtype is dtypes.bool_:
+        # x:bool & True -> x
+        return s0
     if s1 is s0:
         # x & x -> x
         return s0
@@ -515,14 +423,9 @@ def _fold_and(dtype, src):
         if s1.dtype is dtypes.bool_ and s0_0 is s1 and not s1.shape:
             # x:bool & ~x -> False
             return const(dtype, False)
-    if dtype.is_int:
-        if o1 is _CONST:
-            if s1.arg == 0 and not s0.shape:
-                # x:int & 0 -> 0
-                return const(dtype, 0)
-            if s1.arg == -1 or (s0.vmin >= 0 and s1.arg >= s0.vmax and (s1.arg & s1.arg + 1 == 0)):
-                # x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)
-                return s0
+    if dtype.is_int and o1 is _CONST and (s1.arg == -1 or (s0.vmin >= 0 and s1.arg >= s0.vmax and (s1.arg & s1.arg + 1 == 0))):
+        # x:int & c -> x if v(c) == -1 or (lo(x) >= 0 and v(c) >= hi(x) and v(c) & (v(c) + 1) == 0)
+        return s0
     if o1 is _CONST and o0 is Op.AND:
         s0_0, s0_1 = s0.src
         if s0_1.op is _CONST:
@@ -540,13 +443,9 @@ def _fold_or(dtype, src):
             return const(dtype, s0.arg | s1.arg)
         # c | x -> x | c
         return s1 | s0
-    if o1 is _CONST:
-        if s1.arg is False and s0.dtype is dtypes.bool_:
-            # x:bool | False -> x
-            return s0
-        if s1.arg is True and s0.dtype is dtypes.bool_ and not s0.shape:
-            # x:bool | True -> True
-            return const(dtype, True)
+    if o1 is _CONST and s1.arg is False and s0.dtype is dtypes.bool_:
+        # x:bool | False -> x
+        return s0
     if s1 is s0:
         # x | x -> x
         return s0
@@ -612,24 +511,6 @@ def _fold_shl(dtype, src):
         return s0
 
 
-def _fold_shr(dtype, src):
-    s0, s1 = src
-    o0 = s0.op
-    o1 = s1.op
-    if o0 is _CONST and o1 is _CONST and 0 <= s1.arg < dtype.bits:
-        # c1 >> c2 -> {v(c1) >> v(c2)} if 0 <= v(c2) < dtype.bits
-        return const(dtype, s0.arg >> s1.arg)
-    if o1 is _CONST:
-        if s1.arg == 0:
-            # x >> 0 -> x
-            return s0
-        if o0 is Op.SHR:
-            s0_0, s0_1 = s0.src
-            if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
-                # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
-                return s0_0 >> s0_1 + s1
-
-
 def _fold_neg(dtype, src):
     s0, = src
     o0 = s0.op
@@ -646,15 +527,101 @@ def _fold_neg(dtype, src):
         return s0_1 - s0_0
 
 
+def _fold_abs(dtype, src):
+    s0, = src
+    if s0.op is _CONST:
+        # abs(c) -> {abs(v(c))}
+        r = abs(s0.arg)
+        if r is not None:
+            return const(dtype, r)
+    if dtype.is_int and s0.vmin >= 0:
+        # abs(x:int) -> x if lo(x) >= 0
+        return s0
+
+
+def _fold_sign(dtype, src):
+    s0, = src
+    if s0.op is _CONST:
+        # sign(c) -> {sign(v(c))}
+        r = sign(s0.arg)
+        if r is not None:
+            return const(dtype, r)
+
+
+def _fold_lt(dtype, src):
+    s0, s1 = src
+    o0 = s0.op
+    o1 = s1.op
+    if s0.dtype.is_int:
+        if s1 is s0 and not s0.shape:
+            # x:int < x -> False
+            return const(dtype, False)
+        if o1 is _CONST:
+            if o0 is _ADD:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and exact(s0) and s0_0.dtype.min <= s1.arg - s0_1.arg <= s0_0.dtype.max:
+                    # (x:int + c1) < c2 -> x < {v(c2) - v(c1)} if exact(s0) and x.dtype.min <= v(c2) - v(c1) <= x.dtype.max
+                    return s0_0 < s1.arg - s0_1.arg
+                if s0_0.op is _MUL:
+                    s0_0_0, s0_0_1 = s0_0.src
+                    if s0_0_1.op is _CONST and divides(s0_0_1, s1) and below(s0_1, s0_0_1) and exact(s0) and exact(s0_0_0 * s0_0_1) and (not s0_1.shape or s0_1.shape == s0_0_0.shape):
+                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
+                        return s0_0_0 < s1 // s0_0_1
+                if s0_1.op is _MUL:
+                    s0_1_0, s0_1_1 = s0_1.src
+                    if s0_1_1.op is _CONST and divides(s0_1_1, s1) and below(s0_0, s0_1_1) and exact(s0) and exact(s0_1_0 * s0_1_1) and (not s0_0.shape or s0_0.shape == s0_1_0.shape):
+                        # (x:int * c1 + y) < c2 -> x < (c2 // c1) if divides(c1, c2) and below(y, c1) and exact(s0) and exact(x * c1)
+                        return s0_1_0 < s1 // s0_1_1
+            if o0 is _MUL:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST:
+                    if s0_1.arg > 0 and exact(s0):
+                        # (x:int * c1) < c2 -> x < {-(-v(c2) // v(c1))} if v(c1) > 0 and exact(s0)
+                        return s0_0 < -(-s1.arg // s0_1.arg)
+                    if s0_1.arg < 0 and exact(s0) and (s1.arg > s1.dtype.min):
+                        # (x:int * c1) < c2 -> {-v(c2) // -v(c1)} < x if v(c1) < 0 and exact(s0) and v(c2) > s1.dtype.min
+                        return const(s0_0.dtype, -s1.arg // -s0_1.arg) < s0_0
+            if o0 is _IDIV:
+                s0_0, s0_1 = s0.src
+                if s0_1.op is _CONST and s0_1.arg > 0 and s0_0.dtype.min <= s0_1.arg * s1.arg <= s0_0.dtype.max:
+                    # (x:int // c1) < c2 -> x < {v(c1) * v(c2)} if v(c1) > 0 and x.dtype.min <= v(c1) * v(c2) <= x.dtype.max
+                    return s0_0 < s0_1.arg * s1.arg
+        if o1 is _ADD:
+            if o0 is _CONST:
+                s1_0, s1_1 = s1.src
+                if s1_1.op is _CONST and exact(s1) and s1_0.dtype.min <= s0.arg - s1_1.arg <= s1_0.dtype.max:
+                    # c1 < (x:int + c2) -> {v(c1) - v(c2)} < x if exact(s1) and x.dtype.min <= v(c1) - v(c2) <= x.dtype.max
+                    return const(s1_0.dtype, s0.arg - s1_1.arg) < s1_0
+                if s1_0.op is _MUL:
+                    s1_0_0, s1_0_1 = s1_0.src
+                    if s1_0_1.op is _CONST and s1_0_1.arg > 0 and (s0.arg + 1) % s1_0_1.arg == 0 and below(s1_1, s1_0_1) and exact(s1) and exact(s1_0_0 * s1_0_1) and (not s1_1.shape or s1_1.shape == s1_0_0.shape):
+                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and below(y, c2) and exact(s1) and exact(x * c2)
+                        return const(s1_0_0.dtype, (s0.arg + 1) // s1_0_1.arg - 1) < s1_0_0
+                if s1_1.op is _MUL:
+                    s1_1_0, s1_1_1 = s1_1.src
+                    if s1_1_1.op is _CONST and s1_1_1.arg > 0 and (s0.arg + 1) % s1_1_1.arg == 0 and below(s1_0, s1_1_1) and exact(s1) and exact(s1_1_0 * s1_1_1) and (not s1_0.shape or s1_0.shape == s1_1_0.shape):
+                        # c1 < (x:int * c2 + y) -> {(v(c1) + 1) // v(c2) - 1} < x if v(c2) > 0 and (v(c1) + 1) % v(c2) == 0 and below(y, c2) and exact(s1) and exact(x * c2)
+                        return const(s1_1_0.dtype, (s0.arg + 1) // s1_1_1.arg - 1) < s1_1_0
+        if o1 is _MUL:
+            if o0 is _CONST:
+                s1_0, s1_1 = s1.src
+                if s1_1.op is _CONST:
+                    if s1_1.arg > 0 and exact(s1):
+                        # c1 < (x:int * c2) -> {v(c1) // v(c2)} < x if v(c2) > 0 and exact(s1)
+                        return const(s1_0.dtype, s0.arg // s1_1.arg) < s1_0
+                    if s1_1.arg < 0 and exact(s1) and (s0.arg > s0.dtype.min):
+                        # c1 < (x:int * c2) -> x < {-(v(c1) // -v(c2))} if v(c2) < 0 and exact(s1) and v(c1) > s0.dtype.min
+                        return s1_0 < -(s0.arg // -s1_1.arg)
+        if o1 is _IDIV and o0 is _CONST:
+            s1_0, s1_1 = s1.src
+            if s1_1.op is _CONST and s1_1.arg > 0 and s1_0.dtype.min <= (s0.arg + 1) * s1_1.arg - 1 <= s1_0.dtype.max:
+                # c1 < (x:int // c2) -> {(v(c1) + 1) * v(c2) - 1} < x if v(c2) > 0 and x.dtype.min <= (v(c1) + 1) * v(c2) - 1 <= x.dtype.max
+                return const(s1_0.dtype, (s0.arg + 1) * s1_1.arg - 1) < s1_0
+
+
 def _fold_not(dtype, src):
     s0, = src
     o0 = s0.op
-    if o0 is _CONST and s0.dtype is dtypes.bool_:
-        # ~c:bool -> {not v(c)}
-        return const(dtype, not s0.arg)
-    if dtype.is_int and o0 is _CONST:
-        # ~c:int -> {~v(c)}
-        return const(dtype, ~s0.arg)
     if o0 is _NOT:
         s0_0, = s0.src
         # ~~x -> x
@@ -677,25 +644,17 @@ def _fold_not(dtype, src):
         return _EQ(s0_0, s0_1)
 
 
-def _fold_abs(dtype, src):
-    s0, = src
-    if s0.op is _CONST:
-        # abs(c) -> {abs(v(c))}
-        r = abs(s0.arg)
-        if r is not None:
-            return const(dtype, r)
-    if dtype.is_int and s0.vmin >= 0:
-        # abs(x:int) -> x if lo(x) >= 0
-        return s0
-
-
-def _fold_sign(dtype, src):
-    s0, = src
-    if s0.op is _CONST:
-        # sign(c) -> {sign(v(c))}
-        r = sign(s0.arg)
-        if r is not None:
-            return const(dtype, r)
+def _fold_shr(dtype, src):
+    s0, s1 = src
+    if s1.op is _CONST:
+        if s1.arg == 0:
+            # x >> 0 -> x
+            return s0
+        if s0.op is Op.SHR:
+            s0_0, s0_1 = s0.src
+            if s0_1.op is _CONST and s0_1.arg >= 0 and s1.arg >= 0 and (s0_1.arg + s1.arg < dtype.bits):
+                # (x >> c1) >> c2 -> x >> (c1 + c2) if v(c1) >= 0 and v(c2) >= 0 and v(c1) + v(c2) < dtype.bits
+                return s0_0 >> s0_1 + s1
 
 
 def _fold_where(dtype, src):
@@ -745,16 +704,13 @@ FOLD: dict[Op, Any] = {
     Op.MOD: _fold_mod,
     Op.MAX: _fold_max,
     Op.MIN: _fold_min,
-    Op.LT: _fold_lt,
     Op.EQ: _fold_eq,
     Op.NE: _fold_ne,
     Op.AND: _fold_and,
     Op.OR: _fold_or,
     Op.XOR: _fold_xor,
     Op.SHL: _fold_shl,
-    Op.SHR: _fold_shr,
     Op.NEG: _fold_neg,
-    Op.NOT: _fold_not,
     Op.ABS: _fold_abs,
     Op.SIGN: _fold_sign,
     Op.SQRT: lambda dtype, src: calculated(src[0], f=math.sqrt) if src[0].op is _CONST else None,  # sqrt(c) -> calculated(c, f=math.sqrt)
@@ -764,5 +720,8 @@ FOLD: dict[Op, Any] = {
     Op.TRUNC: lambda dtype, src: calculated(src[0], f=math.trunc, whole=True) if src[0].op is _CONST else None,  # trunc(c) -> calculated(c, f=math.trunc, whole=True)
     Op.ROUND: lambda dtype, src: calculated(src[0], f=round, whole=True) if src[0].op is _CONST else None,  # round(c) -> calculated(c, f=round, whole=True)
     Op.POW: lambda dtype, src: src[0] if src[1].op is _CONST and src[1].arg == 1 else None,  # x ** 1 -> x
+    Op.LT: _fold_lt,
+    Op.NOT: _fold_not,
+    Op.SHR: _fold_shr,
     Op.WHERE: _fold_where,
 }

@@ -215,6 +215,7 @@ Ints = tuple[int, ...]  # axes, strides, sizes that are numbers
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]
 Known = dict[UOp, UOp]  # nodes, and what takes their places
+Numbers = dict[UOp, int]  # nodes, and a number of each
 
 
 def from_rows(rows: Sequence[tuple[Op, DType, Sequence[int], Any, Any]]) -> UOp:
@@ -464,7 +465,7 @@ class Arena(Builder):
         refs.reverse()
         return [u for r in refs if (u := r if r.__class__ is UOp else r()) is not None]
 
-    def buffers(self) -> list[UOp]:
+    def buffers(self) -> Nodes:
         """The BUFFER nodes in use, in the order they were made."""
         with self._lock:
             held = list(self.nodes.values())
@@ -563,3 +564,8 @@ def toposort(
             else:
                 out.append(node)
     return out
+
+
+def of_op(nodes: Iterable[UOp], op: Op) -> list[UOp]:
+    """The nodes of one op."""
+    return [u for u in nodes if u.op is op]

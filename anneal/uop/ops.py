@@ -86,7 +86,8 @@ class Op:
     NUMERICS.md measured, 0 where the bits are kept. `change` says how far the value moves if the operands do:
     "monotone", "pole" (at 0, and monotone on both sides), or `change(np, value, x, error of x, ...)`.
 
-    `composed(*sources)` is the same in terms of other ops, for a dialect or a format whose table lacks the op.
+    `sign` is Python's sign for it. `composed(*sources)` is the same in terms of other ops, for a dialect or a format
+    whose table lacks the op.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Op:
     arity: int | None
     takes: str
     compares: bool
+    sign: str | None
     composed: Callable[..., Any] | None
     shape: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] | None
     bounds: Callable[..., tuple[Any, Any]] | None
@@ -230,23 +232,25 @@ class Op:
     TRUNC = _function("trunc", ulps=0.0, cost=1)
 
     # -- binary; both sources share a dtype
-    ADD = _alu(2, "add", interval.add)
-    SUB = _alu(2, meaning.subtract, interval.sub)
-    MUL = _alu(2, "multiply", interval.mul)
-    DIV = _alu(2, "divide", takes="floats", cost=3, ulps=8.0)
-    IDIV = _alu(2, meaning.floor_divide, interval.idiv, cost=3, ulps=8.0)  # floor division, as Python's
-    MOD = _alu(2, meaning.mod, interval.mod, cost=3, ulps=8.0)  # floor modulo: the sign of the divisor, as Python's
-    POW = _alu(2, "power", takes="floats", cost=6, ulps=64.0)
+    ADD = _alu(2, "add", interval.add, sign="+")
+    SUB = _alu(2, meaning.subtract, interval.sub, sign="-")
+    MUL = _alu(2, "multiply", interval.mul, sign="*")
+    DIV = _alu(2, "divide", takes="floats", cost=3, ulps=8.0, sign="/")
+    IDIV = _alu(2, meaning.floor_divide, interval.idiv, cost=3, ulps=8.0, sign="//")  # floor division, as Python's
+    MOD = _alu(
+        2, meaning.mod, interval.mod, cost=3, ulps=8.0, sign="%"
+    )  # floor modulo: the sign of the divisor, as Python's
+    POW = _alu(2, "power", takes="floats", cost=6, ulps=64.0, sign="**")
     MAX = _alu(2, "maximum", interval.greater, ulps=0.0)
     MIN = _alu(2, "minimum", interval.lesser, ulps=0.0)
-    LT = _alu(2, "less", interval.lt, compares=True)  # to bool, like EQ and NE
-    EQ = _alu(2, "equal", interval.eq, compares=True)
-    NE = _alu(2, "not_equal", interval.ne, compares=True)
-    AND = _alu(2, "bitwise_and", interval.both, takes="whole")
-    OR = _alu(2, "bitwise_or", interval.either, takes="whole")
-    XOR = _alu(2, "bitwise_xor", interval.xor, takes="whole")
-    SHL = _alu(2, "left_shift", interval.shl, takes="whole")
-    SHR = _alu(2, "right_shift", interval.shr, takes="whole")
+    LT = _alu(2, "less", interval.lt, compares=True, sign="<")  # to bool, like EQ and NE
+    EQ = _alu(2, "equal", interval.eq, compares=True, sign="==")
+    NE = _alu(2, "not_equal", interval.ne, compares=True, sign="!=")
+    AND = _alu(2, "bitwise_and", interval.both, takes="whole", sign="&")
+    OR = _alu(2, "bitwise_or", interval.either, takes="whole", sign="|")
+    XOR = _alu(2, "bitwise_xor", interval.xor, takes="whole", sign="^")
+    SHL = _alu(2, "left_shift", interval.shl, takes="whole", sign="<<")
+    SHR = _alu(2, "right_shift", interval.shr, takes="whole", sign=">>")
 
     # -- ternary
     WHERE = _alu(3, "where", interval.where)  # (condition: bool, a, b)

@@ -17,7 +17,7 @@ from anneal.errors import ShapeError
 from anneal.uop.caches import Recent
 from anneal.uop.dtype import dtypes
 from anneal.uop.node import Ints, Known, Src, UOp, const, toposort
-from anneal.uop.ops import SYMBOLIC, Op
+from anneal.uop.ops import ALU, SYMBOLIC, Op
 
 Size = int | UOp
 Sizes = Mapping[str, int]  # the values of Variables, by name
@@ -53,7 +53,6 @@ def bind(u: UOp, value: int) -> UOp:
 # -- polynomials ------------------------------------------------------------------------------------------------------
 
 _POLY: Recent[UOp, Poly] = Recent(_LIMIT)
-_CANONICAL: Recent[UOp, Size] = Recent(_LIMIT)
 
 
 def _rank(u: UOp) -> tuple[int, str]:
@@ -176,16 +175,17 @@ def size(n: Any) -> Size:
         return n
     if not isinstance(n, UOp):
         return n.node if isinstance(n, Count) else operator.index(n)
-    found = _CANONICAL[n]
-    if found is None:
-        if n.op is Op.CONST:
-            return int(n.arg)
-        if n.dtype is not _I32 or n.shape or not is_symbolic(n):
-            raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
-        u = poly_node(poly(n))
-        found = u if u.vmin != u.vmax else int(u.vmin or 0)
-        _CANONICAL[n] = found
-    return found
+    return _canonical(n)
+
+
+@functools.lru_cache(_LIMIT)
+def _canonical(n: UOp) -> Size:
+    if n.op is Op.CONST:
+        return int(n.arg)
+    if n.dtype is not _I32 or n.shape or not is_symbolic(n):
+        raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
+    u = poly_node(poly(n))
+    return u if u.vmin != u.vmax else int(u.vmin or 0)
 
 
 def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -292,17 +292,14 @@ def count(shape: Sequence[Any]) -> int:
 # -- what holds sizes -------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(_LIMIT)
 def is_symbolic(u: UOp) -> bool:
     """True if `u` is made of variables and constants alone."""
-    known = _SYMBOLIC_NODES[u]
-    if known is None:
-        known = not u.ranges and not u.shape
-        known = known and all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
-        _SYMBOLIC_NODES[u] = known
-    return known
+    if u.ranges or u.shape:
+        return False
+    return all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
 
 
-_SYMBOLIC_NODES: Recent[UOp, bool] = Recent(_LIMIT)
 _LEAVES = frozenset((Op.CONST, Op.VARIABLE, Op.BIND))
 _WITHIN = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.MAX, Op.MIN))
 
@@ -477,10 +474,8 @@ def bound_sizes(arg: Any, values: Sizes, tag: Any = None, free: bool = False) ->
 
 # -- text and values --------------------------------------------------------------------------------------------------
 
-_SIGNS = {  # and how strongly they bind
-    Op.LT: ("<", 0), Op.EQ: ("==", 0), Op.NE: ("!=", 0), Op.ADD: ("+", 1), Op.SUB: ("-", 1), Op.MUL: ("*", 2),
-    Op.IDIV: ("//", 2), Op.MOD: ("%", 2),
-}  # fmt: skip
+# How strongly signs bind.
+_BINDS = {Op.LT: 0, Op.EQ: 0, Op.NE: 0, Op.ADD: 1, Op.SUB: 1, Op.MUL: 2, Op.IDIV: 2, Op.MOD: 2}
 
 
 def size_text(u: Size, values: bool = True) -> str:
@@ -496,13 +491,13 @@ def size_text(u: Size, values: bool = True) -> str:
             text[x] = (x.arg[0] + (f"={x.arg[3]}" if values and op is Op.BIND else ""), 3)
         elif op is Op.ADD and x.src[1].op is Op.CONST and x.src[1].arg < 0:
             text[x] = (f"{text[x.src[0]][0]} - {-x.src[1].arg}", 1)
-        elif op in _SIGNS:
+        elif op in _BINDS:
             (a, p), (b, q) = text[x.src[0]], text[x.src[1]]
-            sign, mine = _SIGNS[op]
+            mine = _BINDS[op]
             a = f"({a})" if p < mine else a
             apart = op is not Op.ADD and not (op is x.src[1].op is Op.MUL)
             b = f"({b})" if q < mine or (q == mine and apart) else b
-            text[x] = (f"{a}{sign}{b}" if mine == 2 else f"{a} {sign} {b}", mine)
+            text[x] = (f"{a}{op.sign}{b}" if mine == 2 else f"{a} {op.sign} {b}", mine)
         elif op is Op.NEG:
             text[x] = (f"-({text[x.src[0]][0]})", 0)
         else:
@@ -510,11 +505,8 @@ def size_text(u: Size, values: bool = True) -> str:
     return text[u][0]
 
 
-_PYTHON = {
-    Op.ADD: "({}+{})", Op.SUB: "({}-{})", Op.MUL: "({}*{})", Op.NEG: "(-{})",
-    Op.MIN: "min({},{})", Op.MAX: "max({},{})",
-    Op.IDIV: "({}//{})", Op.MOD: "({}%{})", Op.SHR: "({}>>{})", Op.SHL: "({}<<{})", Op.AND: "({}&{})", Op.LT: "({}<{})",
-    Op.WHERE: "({1} if {0} else {2})", Op.NOT: "(not {})", Op.EQ: "({}=={})", Op.NE: "({}!={})", Op.OR: "({}|{})",
+_PYTHON = {op: f"({{}}{op.sign}{{}})" for op in ALU if op.sign} | {
+    Op.NEG: "(-{})", Op.MIN: "min({},{})", Op.MAX: "max({},{})", Op.WHERE: "({1} if {0} else {2})", Op.NOT: "(not {})",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anneal.uop.dtype import by_name
-from anneal.uop.node import UOp, from_rows, toposort
+from anneal.uop.node import Nodes, UOp, from_rows, toposort
 from anneal.uop.ops import ALL, SYMBOLIC, Op
 from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 
@@ -41,7 +41,7 @@ def render(u: UOp) -> str:
     return "\n".join(lines)
 
 
-def _with_sizes(root: UOp) -> list[UOp]:
+def _with_sizes(root: UOp) -> Nodes:
     """The nodes below `root`, sources and the sizes that args hold first."""
     held: list[UOp] = []
     for n in toposort((root,)):
@@ -88,8 +88,8 @@ def encode_value(value: Any) -> Any:
         return [encode_value(v) for v in value]
     if isinstance(value, Op):
         return {"op": value.name}
-    if isinstance(value, UOp) and is_symbolic(value):
-        return {"size": encode_graph(value)}
+    if isinstance(value, UOp):
+        return {"graph": encode_graph(value)}
     raise TypeError(f"cannot be written down: {value!r}")
 
 
@@ -100,7 +100,7 @@ def decode_value(value: Any) -> Any:
     if isinstance(value, dict):
         if "op" in value:
             return ALL[value["op"]]
-        if "size" in value:
-            return decode_graph(value["size"])
+        if "graph" in value:
+            return decode_graph(value["graph"])
         return struct.unpack("<d", bytes.fromhex(value["bits"]))[0]
     return value

@@ -159,12 +159,21 @@ def shared_gather_bound() -> Iterator[None]:
     """A gather that takes its row from the neighbour."""
     from anneal.schedule.passes import range_propagation
 
-    right = range_propagation._Lower.gather_source
+    right = range_propagation._Lower.made
 
-    def wrong(self: Any, ctx: Any, where: UOp) -> Any:
-        return right(self, ctx, where + 1)
+    def wrong(self: Any, context: Any) -> Any:
+        making = right(self, context)
+        return shifted(making) if context[0].op is Op.GATHER else making
 
-    with mock.patch.object(range_propagation._Lower, "gather_source", wrong):
+    def shifted(making: Any) -> Any:
+        where = yield next(making)
+        value = yield making.send(where + 1)
+        try:
+            making.send(value)
+        except StopIteration as end:
+            return end.value
+
+    with mock.patch.object(range_propagation._Lower, "made", wrong):
         yield
 
 

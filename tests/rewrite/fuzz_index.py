@@ -250,9 +250,6 @@ def check(seed: int) -> None:
         root = (integer if kind < 0.8 else boolean)(rng, rng.randrange(2, 6), leaves)
     if rng.random() < 0.15:
         root = unsigned(root, leaves)
-        gate = None
-    else:
-        gate = boolean(rng, 2, leaves) if rng.random() < 0.3 else None
     at = points(rng, leaves)
     memo: dict[UOp, Values] = {}
     wanted = evaluate(root, at, memo)
@@ -266,12 +263,6 @@ def check(seed: int) -> None:
             raise AssertionError(
                 f"{name}: {wanted[i]} became {values[i]} at {where}\n{render(root)}\n-- became\n{render(got)}"
             )
-    if gate is not None:
-        inside = evaluate(gate, at, memo)
-        under = simplify(folded, given=fold(gate))
-        values = evaluate(under, at, memo)
-        if any(p and a != b for p, a, b in zip(inside, values, wanted, strict=True)):
-            raise AssertionError(f"under a gate:\n{render(root)}\n-- gate\n{render(gate)}\n-- became\n{render(under)}")
 
 
 def failures(count: int, seed: int = 0, stop: int = 5) -> list[tuple[int, str]]:

@@ -10,7 +10,6 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from anneal.codegen.hardware import LaunchConfig
@@ -19,15 +18,12 @@ from anneal.codegen.opts import Opts
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
-from anneal.rewrite import HERE
-from anneal.uop import ALU, DType, Op, UOp, covering, dtypes
+from anneal.uop import ALU, DType, Ints, Op, UOp, covering, dtypes
 
-# Ops that every dialect so far writes alike, on values of any dtype.
-_SIGNS = {
-    Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.DIV: "/", Op.LT: "<", Op.EQ: "==", Op.NE: "!=", Op.AND: "&", Op.OR: "|",
-    Op.XOR: "^",
-}  # fmt: skip
-ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {sign} {{1}})" for op, sign in _SIGNS.items()}
+# Ops that every dialect so far writes alike, on values of any dtype: those with a sign, but for what rounds as Python's
+# do, or has bounds.
+_SIGNED = ALU - {Op.IDIV, Op.MOD, Op.POW, Op.SHL, Op.SHR}
+ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {op.sign} {{1}})" for op in _SIGNED if op.sign}
 _BINDING = re.compile(r"\bp(\d+)(?=\b|_)")
 _LINE = 110  # characters of an expression before it gets a name of its own
 
@@ -60,12 +56,7 @@ class Dialect:
 
     def write(self, program: LinearProgram, target: Target) -> Text:
         """The statements of `program` as text."""
-        writer = self.writer(self, program, target)
-        text = writer.run()
-        if HERE.written is not None:
-            said = tuple([line.said if isinstance(line, _Line) else () for line in writer.lines])
-            HERE.written.append(WrittenText(text, said))
-        return text
+        return self.writer(self, program, target).run()
 
 
 class Shared(NamedTuple):
@@ -90,6 +81,7 @@ class Text(NamedTuple):
     lines: tuple[str, ...]
     launch: LaunchConfig
     variables: tuple[str, ...] = ()  # names, as they follow each other in the binding after the last
+    sources: Ints = ()  # of each line: the number of the statement that it was written for
 
     def uses(self, index: str) -> bool:
         """True if a line names the hardware index."""
@@ -134,24 +126,6 @@ def merged(texts: Sequence[Text]) -> Text:
     return Text(bindings, tuple(largest.values()), (), texts[0].launch, variables)
 
 
-class WrittenText(NamedTuple):
-    """A text, and for each of its lines the statements that it says: those written inside of another one first."""
-
-    text: Text
-    said: tuple[tuple[Stmt, ...], ...]
-
-
-def writing() -> AbstractContextManager[list[WrittenText]]:
-    """A block that records every text written within it, with the statements of its lines."""
-    return HERE.listening("written")
-
-
-class _Line(str):
-    """A line that knows its statements."""
-
-    said: tuple[Stmt, ...] = ()
-
-
 def outer_parens(text: str) -> bool:
     depth = 0
     for i, ch in enumerate(text):
@@ -181,19 +155,25 @@ def variable_name(name: str) -> str:
 class Writer:
     """Prints one program; a dialect's own writer has the accesses to memory, and what is special about its ops."""
 
+    numbered: Callable[[int], str]  # a vector of the numbers of its lanes
+    alu: Callable[[Stmt, UOp], str]  # the value of an op
+    load: Callable[[Stmt, UOp], str]  # the value of memory
+    store: Callable[[Stmt, UOp], None]
+    stored: Callable[[UOp], str]  # the type of an element of memory
+
     def __init__(self, dialect: Dialect, program: LinearProgram, target: Target) -> None:
         self.dialect, self.program, self.target = dialect, program, target
         self.text: dict[int, str] = {}
         self.rest: dict[int, str] = {}  # of an index counted in vectors: the lane
         self.lines: list[str] = []
+        self.sources: list[int] = []  # of each line: the number of its statement, of several that are shared the first
+        self.current = 0  # that of the statement which is written
         self.shared: list[Shared] = []
         self.counters: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
         self.open: list[tuple[UOp, str, int]] = []  # loops: the range, its variable, its first line
         self.inline = self._used_once()
         self.is_typed = "{type}" in dialect.lines["let"]
         self.made = {s.number: (s.node, s.src) for s in program.stmts if s.node is not None}
-        # While someone listens: by the number of a statement that got no line of its own, those that its text says.
-        self.inlined: dict[int, tuple[Stmt, ...]] | None = None if HERE.written is None else {}
 
     def _used_once(self) -> set[int]:
         """Statements whose value is used once, in the block that makes it."""
@@ -207,6 +187,7 @@ class Writer:
 
     def line(self, depth: int, text: str) -> None:
         self.lines.append("  " * (depth + 1) + text)
+        self.sources.append(self.current)
 
     def put(self, depth: int, kind: str, **texts: str) -> None:
         """A line of a kind that the dialect has the text of."""
@@ -251,30 +232,15 @@ class Writer:
         stmts = self.program.stmts
         i = 0
         while i < len(stmts):
-            j, before = i + 1, len(self.lines)
-            first = min(before, self.open[-1][2]) if self.open else before
+            self.current, j = i, i + 1
             if stmts[i].kind == "share":
                 while j < len(stmts) and stmts[j].kind == "share":
                     j += 1
                 self.share(stmts[i:j])
             else:
                 self.statement(stmts[i])
-            if self.inlined is not None:
-                self.tell(stmts[i:j], first, len(self.lines) == before)
             i = j
         return self.written()
-
-    def tell(self, stmts: Sequence[Stmt], first: int, is_silent: bool) -> None:
-        """Note that the lines from `first` on that say nothing yet say `stmts`, and what is written inside of them."""
-        assert self.inlined is not None
-        inside = [x for s in stmts for o in s.src if isinstance(o, int) for x in self.inlined.get(o, ())]
-        said = tuple(dict.fromkeys([*inside, *stmts]))
-        if is_silent and stmts[0].kind == "let":
-            self.inlined[stmts[0].number] = said
-        for i in range(first, len(self.lines)):
-            if not isinstance(self.lines[i], _Line):
-                line = self.lines[i] = _Line(self.lines[i])
-                line.said = said
 
     def statement(self, s: Stmt) -> None:
         u = s.node
@@ -309,12 +275,13 @@ class Writer:
         if loop.arg[1] != "written":
             self.line(depth, "}")
             return
-        body = self.lines[start:]
-        del self.lines[start:]
+        body, sources = self.lines[start:], self.sources[start:]
+        del self.lines[start:], self.sources[start:]
         for i in range(int(loop.src[0].arg)):
             self.line(depth, "{")
             self.put(depth + 1, "number", name=name, value=str(i))
             self.lines += body
+            self.sources += sources
             self.line(depth, "}")
 
     def accumulator(self, s: Stmt, u: UOp) -> None:
@@ -381,30 +348,9 @@ class Writer:
             args = [bare(a) for a in args]  # a call: its own parentheses are enough
         return template.format(*args)
 
-    # -- a dialect's own
-
-    def numbered(self, lanes: int) -> str:
-        """A vector of the numbers of its lanes."""
-        raise NotImplementedError
-
-    def alu(self, s: Stmt, u: UOp) -> str:
-        """The value of an op, as text."""
-        raise NotImplementedError
-
-    def load(self, s: Stmt, u: UOp) -> str:
-        """The value of memory, as text."""
-        raise NotImplementedError
-
-    def store(self, s: Stmt, u: UOp) -> None:
-        raise NotImplementedError
-
     def share(self, stmts: Sequence[Stmt]) -> None:
         """Combine partial results of a group's threads."""
         raise CompilerError(f"no {self.dialect.name} for threads that share a reduce", stage="render")
-
-    def stored(self, memory: UOp) -> str:
-        """The type of an element of memory."""
-        raise NotImplementedError
 
     def written(self) -> Text:
         p = self.program
@@ -415,4 +361,4 @@ class Writer:
             size = -(-t.arg[1][0] // lanes)
             shared.append(Shared(self.operand(t), self.stored(t), size, size * lanes * t.dtype.device_itemsize))
         names = tuple([v.arg[0] for v in p.variables])
-        return Text(bindings, (*shared, *self.shared), tuple(self.lines), p.launch, names)
+        return Text(bindings, (*shared, *self.shared), tuple(self.lines), p.launch, names, tuple(self.sources))

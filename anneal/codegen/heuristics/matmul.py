@@ -12,7 +12,7 @@ from anneal.codegen.opts import Axis, Opt, Opts, split
 from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, reads_stored
 from anneal.codegen.target import HALVES, Target
 from anneal.frozen import frozen
-from anneal.uop import BY_MATRICES, Op, UOp, dtypes, toposort
+from anneal.uop import BY_MATRICES, Nodes, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import content
 
 _UNITS = 132  # multiprocessors of the GPU that the figures here were measured on, an H200
@@ -125,7 +125,7 @@ def _is_rounded(facts: Facts) -> bool:
     return all(u.op is Op.CAST and u.dtype is dtypes.float16 for u in uses)
 
 
-def _is_piece(facts: Facts, loops: list[UOp]) -> bool:
+def _is_piece(facts: Facts, loops: Nodes) -> bool:
     """Is each sum a piece of a longer one? Then a loop goes on in every factor at the end of a range of the reduce."""
     ranges = facts.reduces[0].src[1:]
     if any(s.src[2] is not facts.reduces[0] for s in facts.stores) or any(not r.src[0].is_const for r in ranges):
@@ -358,7 +358,7 @@ def _product(facts: Facts) -> _Product | None:
     return None
 
 
-def _across(comparisons: list[UOp], m: UOp, n: UOp, k: UOp) -> frozenset[str]:
+def _across(comparisons: Nodes, m: UOp, n: UOp, k: UOp) -> frozenset[str]:
     """The two of m, n and k that a comparison has, if it has nothing else."""
     names = {m: "m", n: "n", k: "k"}
     found = []

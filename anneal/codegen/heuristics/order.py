@@ -11,7 +11,7 @@ from anneal.codegen.heuristics.reduces import fused_reduces, shared_reduce
 from anneal.codegen.opts import Opt, Opts, axes_of, split
 from anneal.codegen.ranges import SUBGROUP, extent, form
 from anneal.codegen.target import HALVES, Target
-from anneal.uop import Op, UOp, dtypes, toposort
+from anneal.uop import Op, UOp, dtypes, of_op, toposort
 
 _ENOUGH_WORDS = 1 << 17  # outputs for which threads that move four words each are enough threads
 _WORDS = 4  # that a thread should move
@@ -108,8 +108,8 @@ def choose(sink: UOp, target: Target) -> Opts:
     facts = Facts(
         axes,
         math.prod(a.count for a in axes if a.is_loop),
-        [u for u in order if u.op is Op.REDUCE],
-        [u for u in order if u.op is Op.LOAD],
+        of_op(order, Op.REDUCE),
+        of_op(order, Op.LOAD),
         sink.src,
         len(order),
         [u for u in order if u.op is Op.LT and u.src[0].dtype is dtypes.int32],

@@ -11,7 +11,7 @@ from anneal.codegen.opts import Axis, Opt, Opts, axes_of, split
 from anneal.codegen.ranges import form, mask_of, predicate_of, ranges_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.frozen import frozen
-from anneal.uop import ALU, Op, UOp, dtypes, toposort
+from anneal.uop import ALU, Numbers, Op, UOp, dtypes, of_op, toposort
 
 _BLOCKS = (1, 2, 3, 4, 6, 8)
 _NODES = 1500  # that compute or load, when registers and unrolled iterations are written out
@@ -32,7 +32,7 @@ class _Access:
     whether each workgroup has its own elements of memory that is too large for the first cache."""
 
     moved: int
-    steps: dict[UOp, int]
+    steps: Numbers
     asked: int
     is_streamed: bool
 
@@ -76,8 +76,8 @@ def choose(sink: UOp, target: Target) -> Opts:
     """
     order = toposort((sink,))
     axes = axes_of(sink, order)
-    reduces = [u for u in order if u.op is Op.REDUCE]
-    loads = [u for u in order if u.op is Op.LOAD]
+    reduces = of_op(order, Op.REDUCE)
+    loads = of_op(order, Op.LOAD)
     bits = mask_of([r for u in reduces for r in u.src[1:]])
     inner = [u for u in loads if u.ranges & bits] or loads
     last = max([a.range.arg[0] for a in axes if a.is_loop and a.extent != 1], default=0)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
-from anneal.schedule.fusion.groups import FusionGroup, depends
+from anneal.schedule.fusion.groups import FusionGroup, Owner, depends
 from anneal.schedule.fusion.state import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, DType, Nodes, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import most, product
@@ -149,7 +149,7 @@ class _Chain:
         self.stack.append(c)
         return True
 
-    def products_of(self, expand: UOp) -> list[UOp]:
+    def products_of(self, expand: UOp) -> Nodes:
         """The contractions that read the repetitions of a value; none if anything else does."""
         found = []
         stack = list(self.consumers[expand])
@@ -228,7 +228,7 @@ class _Chain:
 # -- kernels ----------------------------------------------------------------------------------------------------------
 
 
-def join_chained(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[FusionGroup]:
+def join_chained(groups: list[FusionGroup], owner: Owner) -> list[FusionGroup]:
     """`groups` with those joined that sum over the same axis of the same chain for results of one shape: they compute
     the scores once."""
     kept: list[FusionGroup] = []

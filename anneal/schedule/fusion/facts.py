@@ -6,7 +6,7 @@ from collections.abc import Collection, Container, Mapping
 
 from anneal.rewrite import matched_axes, reshaped_index
 from anneal.schedule.cost_model import CostModel
-from anneal.uop import ALU, MOVEMENT, Nodes, Op, Src, UOp
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp
 from anneal.uop.sizes import Size, count, size
 
 Consumers = dict[UOp, list[UOp]]
@@ -81,9 +81,9 @@ def only_summed(order: Nodes, consumers: Consumers, cost_model: CostModel) -> se
     return found
 
 
-def reduce_depths(order: Nodes) -> dict[UOp, int]:
+def reduce_depths(order: Nodes) -> Numbers:
     """The most reductions (and gathers) on a way from an input to each node."""
-    depth: dict[UOp, int] = {}
+    depth: Numbers = {}
     for u in order:
         depth[u] = max([depth[s] for s in u.src], default=0) + (u.op in NEVER_TWICE)
     return depth
@@ -229,7 +229,7 @@ _REORDERED = (*REORDER, Op.CONTIGUOUS)
 _MOST = 64  # pieces
 
 
-def pieces_of(root: UOp, kept: Container[UOp] = ()) -> list[UOp]:
+def pieces_of(root: UOp, kept: Container[UOp] = ()) -> Nodes:
     """The PADs of which `root`, below any reordering, is the concatenation; none if it is something else.
 
     Nodes of `kept` are leaves: what lies below them is stored elsewhere.

@@ -61,6 +61,9 @@ class FusionGroup:
         return not self.reduces or self.row > 0
 
 
+Owner = dict[UOp, FusionGroup]  # the group that makes each materialised node
+
+
 def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
     concatenates = bool(pieces_of(root, materialised))
     # a copy is alone, so that it can be left out where the update may overwrite what it copies
@@ -106,7 +109,7 @@ class Groups:
     def __init__(
         self,
         groups: list[FusionGroup],
-        owner: dict[UOp, FusionGroup],
+        owner: Owner,
         materialised: Materialised,
         outputs: Src,
         cost_model: CostModel,
@@ -142,7 +145,7 @@ class Groups:
                 stack += [(r, g.level) for root in g.roots for r in self.readers.get(root, ())]
 
 
-def depends(groups: Iterable[FusionGroup], on: Collection[FusionGroup], owner: dict[UOp, FusionGroup]) -> bool:
+def depends(groups: Iterable[FusionGroup], on: Collection[FusionGroup], owner: Owner) -> bool:
     """True if some of the groups read values that are made from those of one of `on`: in one walk."""
     if not on:
         return False
@@ -165,7 +168,7 @@ def extent(g: FusionGroup) -> int:
     return max((g.roots[0].size, *[count(s) for s in g.reduces]))
 
 
-def as_late_as_possible(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> None:
+def as_late_as_possible(groups: list[FusionGroup], owner: Owner) -> None:
     """Make `level` the last one that leaves its readers theirs; `groups` are sorted."""
     last = max((g.level for g in groups), default=0)
     level = dict.fromkeys(groups, last)
@@ -176,7 +179,7 @@ def as_late_as_possible(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]
                 level[p] = min(level[p], g.level - 1)
 
 
-def by_level(groups: list[FusionGroup], owner: dict[UOp, FusionGroup]) -> list[FusionGroup]:
+def by_level(groups: list[FusionGroup], owner: Owner) -> list[FusionGroup]:
     """Groups sorted so that producers come first, with `level` = longest path from an input."""
     out = []
     state = set()
@@ -312,7 +315,7 @@ def _shares(g: FusionGroup, h: FusionGroup) -> bool:
 
 
 def shared_launches(
-    groups: list[FusionGroup], owner: dict[UOp, FusionGroup], overwriting: set[FusionGroup], cost_model: CostModel
+    groups: list[FusionGroup], owner: Owner, overwriting: set[FusionGroup], cost_model: CostModel
 ) -> list[FusionGroup]:
     """`groups` with the elementwise ones of a level as members of one kernel, as far as the buffer limit allows; not
     those of `overwriting`.

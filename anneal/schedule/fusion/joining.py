@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from anneal.rewrite import HERE
@@ -12,7 +13,7 @@ from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, base, goes_back, pieces_of, row_length
 from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy
 from anneal.schedule.fusion.state import Materialised, Reason
-from anneal.uop import ALU, Nodes, Op, Src, UOp, toposort
+from anneal.uop import ALU, Nodes, Numbers, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 _WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
@@ -58,41 +59,40 @@ class Joining(Groups):
                 if p is None or p is g:
                     continue
                 if p.opaque or g.opaque:
-                    self.refused(p, g, alone)
+                    self.refused(p, g, partial(alone, p, g))
                 elif self.joined(p, g):
                     again = True  # it has other inputs now
                     break
 
     def joined(self, p: FusionGroup, g: FusionGroup) -> bool:
         """Let g take in p, the producer of some of its inputs, if that is right."""
-        row = _common_row(p, g)
-        if row is None:
-            return self.refused(p, g, apart)
-        if p.nodes + g.nodes > self.cost_model.kernel_steps:
-            return self.refused(p, g, lambda p, g, m: _NODES.format(p.nodes + g.nodes, m.kernel_steps))
+        costs = self.cost_model
+        row = _common_row(p, g, costs)
+        if not isinstance(row, int):
+            return self.refused(p, g, row)
+        if p.nodes + g.nodes > costs.kernel_steps:
+            return self.refused(p, g, lambda: _NODES.format(p.nodes + g.nodes, costs.kernel_steps))
         # The joined kernel stands after all that it reads and before all that read it.
         level = self.level_above(g.inputs, p.level, p)
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         before = {r for r in others if r.level <= level}
         if before and (not self.patient or depends((g,), before, self.owner)):
-            return self.refused(p, g, lambda *_: _BETWEEN)
+            return self.refused(p, g, lambda: _BETWEEN)
         size = max(p.size, g.size)
         moves = _moved(g.roots, p, self.materialised, size, row, True)
         if moves is not None:
-            return self.refused(p, g, lambda *_: moved(moves))
+            return self.refused(p, g, lambda: moved(moves))
         if not self.takes(g, p):
-            return self.refused(p, g, lambda _, __, m: _BUFFERS.format(m.member_buffers))
+            return self.refused(p, g, lambda: _BUFFERS.format(costs.member_buffers))
         g.level, g.size, g.row = level, size, row
         for r in others:
             self.put_behind(r, level)
         return True
 
-    def refused(
-        self, p: FusionGroup, g: FusionGroup, reason: Callable[[FusionGroup, FusionGroup, CostModel], str]
-    ) -> bool:
+    def refused(self, p: FusionGroup, g: FusionGroup, reason: Callable[[], str]) -> bool:
         """False, as g does not take in p; the reason goes to `refusals`, and is put in words for them alone."""
         if HERE.refusals is not None:
-            HERE.refusals.append(Refusal(tuple(p.roots), tuple(g.roots), reason(p, g, self.cost_model)))
+            HERE.refusals.append(Refusal(tuple(p.roots), tuple(g.roots), reason()))
         return False
 
     def needed_beside(self, p: FusionGroup, g: FusionGroup) -> list[UOp]:
@@ -162,7 +162,7 @@ class Joining(Groups):
             or p.members
             or g.reduces
             or any(x.size != p.size for x in parts)
-            or _common_row(p, replace(g, size=p.size)) is None
+            or not isinstance(_common_row(p, replace(g, size=p.size), self.cost_model), int)
             or _moved([x for x in parts if x not in p.roots], p, self.materialised, p.size, 0, False)
         ):
             return False
@@ -218,7 +218,7 @@ def _is_function(u: UOp, h: UOp) -> bool:
 def _function_of(r: FusionGroup, h: UOp, materialised: Materialised) -> UOp | None:
     """The one elementwise function of `h` alone through which r reads it, if it is worth more than a read."""
     of_h: dict[UOp, bool | None] = {h: True}  # made of h alone; of something else; None: of constants
-    price: dict[UOp, int] = {h: 0}
+    price: Numbers = {h: 0}
     frontier: set[UOp] = set()
     mine = set(r.roots)
     for u in toposort(r.roots, until=lambda u: u.op in LEAVES or (u in materialised and u not in mine)):
@@ -245,20 +245,42 @@ def _origin(u: UOp, materialised: Materialised) -> UOp:
     return u
 
 
-def _common_row(p: FusionGroup, g: FusionGroup) -> int | None:
-    """The length of the rows that p and g have in common; 0 if they are of one shape, None if they cannot join."""
+def _common_row(p: FusionGroup, g: FusionGroup, costs: CostModel) -> int | Callable[[], str]:
+    """The length of the rows that p and g have in common, 0 if they are of one shape; why not, if they cannot join."""
     if not p.computes_rows:
-        return 0 if not g.reduces and g.size == p.size else None
+        if g.reduces:
+            return lambda: (
+                f"the reader is {_kind(g, costs)}, and each of its results needs several results of the producer, "
+                f"{_kind(p, costs)}: they are stored first"
+            )
+        if g.size == p.size:
+            return 0
+        return lambda: (
+            f"the producer is {_kind(p, costs)} with {p.size} results, and the reader computes {g.size} "
+            "values: only elementwise work of the same size joins it"
+        )
     if not g.computes_rows:
-        return None
+        return lambda: (
+            f"the reader is {_kind(g, costs)}, which uses each value several times: fused, the producer would be "
+            "computed anew for each use"
+        )
     if p.row and g.row and p.row != g.row:
-        return None
+        return lambda: (
+            f"the producer reduces rows of {p.row} and the reader rows of {g.row}: a kernel has rows of one length"
+        )
     row = p.row or g.row
     if p.size == g.size:
         return row
+    if not row:
+        return lambda: f"the producer computes {p.size} values and the reader {g.size}: a kernel computes one size"
     small, large = min(p.size, g.size), max(p.size, g.size)
     lesser = p if p.size == small else g
-    return row if row and not lesser.row and small * row == large else None
+    if not lesser.row and small * row == large:
+        return row
+    return lambda: (
+        f"the producer computes {p.size} values and the reader {g.size}, with rows of {row}: they join with equal "
+        "sizes, or with one value for each row"
+    )
 
 
 def _moved(
@@ -319,7 +341,7 @@ _MOVED = {
 }
 
 
-def alone(p: FusionGroup, g: FusionGroup, _: CostModel) -> str:
+def alone(p: FusionGroup, g: FusionGroup) -> str:
     """The refusal of a node that is always a kernel of its own."""
     who, group = ("the producer", p) if p.opaque else ("the reader", g)
     root = group.roots[0]
@@ -329,34 +351,6 @@ def alone(p: FusionGroup, g: FusionGroup, _: CostModel) -> str:
         "a concatenation, which is stored piece by piece" if group.concatenates else _ALONE.get(root.op, root.op.name)
     )
     return f"{who} is {what}: always a kernel of its own"
-
-
-def apart(p: FusionGroup, g: FusionGroup, cost_model: CostModel) -> str:
-    """They have neither a size nor rows in common; the cases of `joining._common_row`, in its order."""
-    if not p.computes_rows:
-        if g.reduces:
-            return (
-                f"the reader is {_kind(g, cost_model)}, and each of its results needs several results of the producer, "
-                f"{_kind(p, cost_model)}: they are stored first"
-            )
-        return (
-            f"the producer is {_kind(p, cost_model)} with {p.size} results, and the reader computes {g.size} "
-            "values: only elementwise work of the same size joins it"
-        )
-    if not g.computes_rows:
-        return (
-            f"the reader is {_kind(g, cost_model)}, which uses each value several times: fused, the producer would be "
-            "computed anew for each use"
-        )
-    if p.row and g.row and p.row != g.row:
-        return f"the producer reduces rows of {p.row} and the reader rows of {g.row}: a kernel has rows of one length"
-    row = p.row or g.row
-    if not row:
-        return f"the producer computes {p.size} values and the reader {g.size}: a kernel computes one size"
-    return (
-        f"the producer computes {p.size} values and the reader {g.size}, with rows of {row}: they join with equal "
-        "sizes, or with one value for each row"
-    )
 
 
 def moved(by: UOp) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion import facts
 from anneal.schedule.fusion.state import Materialised, Reason, State
-from anneal.uop import ALU, MOVEMENT, Nodes, Op, Src, UOp, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, toposort
 
 
 def materialised_nodes(order: Nodes, outputs: Src, cost_model: CostModel, consumers: facts.Consumers) -> Materialised:
@@ -182,7 +182,7 @@ Decision = Callable[[State, UOp], None]
 MOST = 1 << 20  # the price of everything that costs more
 
 
-def price_of(own: int, src: Src, cost: dict[UOp, int]) -> int:
+def price_of(own: int, src: Src, cost: Numbers) -> int:
     """The price of an op with those of its sources, each of which a kernel computes once."""
     return min(own + sum([cost[s] for s in set(src)]), MOST)
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion import facts
-from anneal.uop import ALU, MOVEMENT, Known, Nodes, Op, Src, UOp
+from anneal.uop import ALU, MOVEMENT, Known, Nodes, Numbers, Op, Src, UOp
 
 
 class Reason(Enum):
@@ -50,21 +50,21 @@ class State:
         self.summed = facts.only_summed(order, consumers, cost_model)
         self.materialised: Materialised = {}
         self.open_reduce: dict[UOp, UOp | None] = {}
-        self.cost: dict[UOp, int] = {}
+        self.cost: Numbers = {}
         self.leaves: dict[UOp, frozenset[UOp]] = {}
         self.rows: set[UOp] = set()  # reductions that can be fused into the loop of the kernel that reads them
         self.row_of: Known = {}  # of elements of rows that results for the row went into: one such reduction
         self.across: list[UOp] = []  # reductions across rows, of elements that results for the row went into
         self.repeated: set[UOp] = set()  # EXPANDs of what each kernel that reads them computes for itself
-        self.steps: dict[UOp, int] = {}  # elementwise ops that follow each other in the kernel
+        self.steps: Numbers = {}  # elementwise ops that follow each other in the kernel
 
     @cached_property
-    def position(self) -> dict[UOp, int]:
+    def position(self) -> Numbers:
         """The number of each node in the order."""
         return {u: n for n, u in enumerate(self.order)}
 
     @cached_property
-    def depth(self) -> dict[UOp, int]:
+    def depth(self) -> Numbers:
         """The number of reductions on the longest way from an input to each node."""
         return facts.reduce_depths(self.order)
 
@@ -115,7 +115,7 @@ class State:
         for c in chain:
             self.put(c, None, 0, kept)
 
-    def _as_seen(self, chain: list[UOp]) -> int:
+    def _as_seen(self, chain: Nodes) -> int:
         """The view of `chain`, from its last node up, that has the order in which the value is stored."""
         at = top = len(chain) - 1
         if not self.cost_model.reorders:

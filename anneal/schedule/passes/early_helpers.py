@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 
+from anneal.schedule.fusion import base
 from anneal.schedule.passes.vocabulary import along, everywhere, kept, numbers, spread, summed, taken
 from anneal.uop import MOVEMENT, Ints, Op, UOp, const, dtypes
 
@@ -25,9 +26,7 @@ def is_identity(order: Ints) -> bool:
 
 def is_view(u: UOp) -> bool:
     """True if `u` is memory, whole and in order, under any shape."""
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u.op in (Op.BUFFER, Op.PARAM, Op.CONTIGUOUS)
+    return base(u, (Op.RESHAPE,)).op in (Op.BUFFER, Op.PARAM, Op.CONTIGUOUS)
 
 
 def materialised(u: UOp) -> UOp:
@@ -82,25 +81,13 @@ def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
     return below
 
 
-def unmoved(u: UOp) -> UOp:
-    """The node that `u` only moves and casts."""
-    while u.op is Op.CAST or u.op in MOVEMENT:
-        u = u.src[0]
-    return u
+UNMOVED = MOVEMENT | {Op.CAST}
 
 
 def is_product(body: UOp) -> bool:
     """True if the values to sum are products of repeated ones, as in a matrix product or a convolution."""
-    body = unmoved(body)
-    return body.op is Op.MUL and all(_is_repeated(s) for s in body.src)
-
-
-def _is_repeated(u: UOp) -> bool:
-    while u.op in MOVEMENT or u.op is Op.CAST:
-        if u.op is Op.EXPAND:
-            return True
-        u = u.src[0]
-    return False
+    body = base(body, UNMOVED)
+    return body.op is Op.MUL and all(base(s, UNMOVED - {Op.EXPAND}).op is Op.EXPAND for s in body.src)
 
 
 def products(u: UOp) -> tuple[list[UOp], list[UOp]]:

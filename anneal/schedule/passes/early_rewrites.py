@@ -11,7 +11,7 @@ from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.passes.vocabulary import along, everywhere, kept, shaped, spread, summed, taken
 from anneal.schedule.records import Schedule, carried
-from anneal.uop import ALU, Op, Src, UOp, const, dtypes, reduce_identity, toposort
+from anneal.uop import ALU, Nodes, Op, Src, UOp, const, dtypes, reduce_identity, toposort
 
 
 def run(s: Schedule) -> Schedule:
@@ -95,7 +95,7 @@ def _called(u: UOp, src: Src, costs: CostModel) -> UOp | None:
 _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where they take from no elements
 
 
-def _in_place(order: list[UOp]) -> set[UOp]:
+def _in_place(order: Nodes) -> set[UOp]:
     """Updates of what another update made for them alone: they need no copy of it."""
     users = Counter([s for u in order for s in u.src])
     return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
@@ -135,7 +135,7 @@ _BITS = 6
 _BLOCK = 64
 
 
-def sort_by_radix(order: list[UOp], cost_model: CostModel) -> UOp:
+def sort_by_radix(order: Nodes, cost_model: CostModel) -> UOp:
     """The sink, which is the last node of `order`, with its long sorts in passes."""
     longest, sink = cost_model.sort_by_counting, order[-1]
     if not longest or not any(u.op is Op.ARGSORT and _is_long(u, longest) for u in order):

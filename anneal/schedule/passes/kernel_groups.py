@@ -15,7 +15,7 @@ from anneal.schedule.fusion import (  # isort: skip
 )  # fmt: skip
 from anneal.schedule.masks import Mask, masks_of
 from anneal.schedule.records import Cut, Schedule, complete, places_of
-from anneal.uop import MOVEMENT, Op, Src, UOp, toposort
+from anneal.uop import MOVEMENT, Numbers, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 
@@ -87,7 +87,7 @@ def _overwriting(groups: list[FusionGroup], outputs: Src) -> set[FusionGroup]:
     """Groups of outputs that might overwrite memory which others read later (a counter): joined to no other group, they
     can wait for those readers."""
     wanted = set(outputs)
-    last: dict[UOp, int] = {}
+    last: Numbers = {}
     for g in groups:
         last.update({i: max(g.level, last.get(i, 0)) for i in g.inputs if i.op in LEAVES})
     return {

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from anneal.errors import ShapeError
 from anneal.rewrite import substitute
 from anneal.schedule.memory import arrange, nbytes, peak_bytes, uses
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
-from anneal.uop import SYMBOLIC, Nodes, Op, Recent, Src, UOp, dtypes, toposort
+from anneal.uop import SYMBOLIC, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, of_op, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -23,7 +24,7 @@ def run(s: Schedule) -> Schedule:
     values = [Value(0, dtypes.float32, "input") if u is None else Value(int(u.size), u.dtype, "input") for u in given]
     wanted = set(s.sink.src)
 
-    second: dict[UOp, int] = {}  # of what is computed again
+    second: Numbers = {}  # of what is computed again
     empty = [u for u in s.order if u in s.materialised and not u.size]  # no kernel computes it
     for r, again in [*[(u, False) for u in empty], *[(r, g.again) for g in s.groups for r in g.roots]]:
         value = Value(int(r.size), r.dtype, "output" if r in wanted and not again else "temp")
@@ -130,7 +131,7 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
         return False
     where = _stored_at(sink, store_slot)
     order = toposort((sink,))
-    reduces = [u for u in order if u.op is Op.REDUCE]
+    reduces = of_op(order, Op.REDUCE)
     over = {r for u in reduces for r in u.src[1:]}
     if not over or any(u.dtype.itemsize < 4 for u in reduces):
         return False
@@ -172,20 +173,19 @@ def overwrites_rows(sink: UOp) -> bool:
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
 
 
-_merged: Recent[tuple[Kernel, tuple[tuple[int, int], ...]], Kernel] = Recent(1 << 11)
-
-
 def merged(call: Call, pairs: Mapping[int, int]) -> Call:
     """The call with each slot of `pairs` replaced by the slot it is paired with; the slots left are renumbered."""
-    key = (call.kernel, tuple(sorted(pairs.items())))
-    keep = [s for s in range(len(call.args)) if s not in pairs]
-    kernel = _merged[key]
-    if kernel is None:
-        number = {s: n for n, s in enumerate(keep)}
-        number.update({s: number[other] for s, other in pairs.items()})
-        sink = renumbered(toposort((call.kernel.sink,)), number, {})
-        kernel = _merged[key] = Kernel(sink, name_of(sink))
+    keep = tuple([s for s in range(len(call.args)) if s not in pairs])
+    kernel = _merged(call.kernel, keep, tuple(sorted(pairs.items())))
     return call._replace(kernel=kernel, args=tuple([call.args[s] for s in keep]))
+
+
+@lru_cache(1 << 11)
+def _merged(kernel: Kernel, keep: Ints, pairs: tuple[tuple[int, int], ...]) -> Kernel:
+    number = {s: n for n, s in enumerate(keep)}
+    number.update({s: number[other] for s, other in pairs})
+    sink = renumbered(toposort((kernel.sink,)), number, {})
+    return Kernel(sink, name_of(sink))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
 from anneal.schedule.passes.vocabulary import expanded, numbers, repeated, shaped
-from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Op, Src, UOp, const, dtypes, toposort
+from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _TILE = 64  # rows and columns of the smallest tile of matrices
@@ -24,7 +24,7 @@ _BIAS, _MANTISSA = 127, 23
 _SIZE, _INFINITE = 0x7FFFFFFF, 0x7F800000
 
 
-def narrow_products(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
+def narrow_products(sink: UOp, order: Nodes, cost_model: CostModel) -> UOp:
     """The graph with the products that matrices of float16 shall compute, as `cost_model` says.
 
         sum of a * b  ->  2 ** k * sum of kept(a * 2 ** i) * kept(b * 2 ** j), with i by rows and j by columns
@@ -78,7 +78,7 @@ class _Axes:
         return math.prod([self.shape[a] for a in axes])
 
 
-def _cast_first(sink: UOp, order: list[UOp]) -> tuple[UOp, list[UOp]]:
+def _cast_first(sink: UOp, order: Nodes) -> tuple[UOp, Nodes]:
     """The graph, and its order, with factors that are cast after they are repeated cast before."""
     casts = [f.src[0] for u in order if _is_sum(u) for f in u.src[0].src if f.op is Op.CAST]
     late = {c for c in casts if c.op is Op.CAST and c.src[0].op is Op.EXPAND}
@@ -119,7 +119,7 @@ def _is_batched(u: UOp) -> bool:
     return any(left[a] == right[a] == n != 1 for a, n in enumerate(u.src[0].shape) if a not in u.arg[1])
 
 
-def _scores_of(x: UOp) -> list[UOp]:
+def _scores_of(x: UOp) -> Nodes:
     """The scores that a factor is elementwise work on: a chain may compute them again and never store them. None where
     another product is in it, too (the gradient of a residual stream, which a narrow head began)."""
     stack, seen, found = [x], {x}, []
@@ -136,7 +136,7 @@ def _scores_of(x: UOp) -> list[UOp]:
     return found
 
 
-def _chained(order: list[UOp], least: int) -> dict[UOp, tuple[int | None, ...]]:
+def _chained(order: Nodes, least: int) -> dict[UOp, tuple[int | None, ...]]:
     """Attention's products of bfloat16 values whose scores have `least` bytes; for each factor the axis along which its
     value has one scale, None for what is elementwise work on scores.
 

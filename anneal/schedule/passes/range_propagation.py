@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import HERE, both, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten
+from anneal.rewrite import (
+    HERE,
+    Sum,
+    answered,
+    both,
+    linear_index,
+    over,
+    rebuild,
+    reshaped_index,
+    simplify,
+    source_index,
+    unflatten,
+)
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
-from anneal.uop import ALU, MOVEMENT, Op, Recent, Src, UOp, arena, const, dtypes, ranged, toposort
+from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, arena, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
 
 Index = Src
@@ -28,9 +41,7 @@ def run(s: Schedule) -> Schedule:
     return replace(s, kernels=[_kernel_of(c.graph) for c in s.cuts])
 
 
-_MAX_KERNELS = 2048  # and as many older ones
-_kernels: Recent[UOp, Kernel] = Recent(_MAX_KERNELS)
-WITH_PLANS.append(_kernels.clear)
+_MAX_KERNELS = 4096
 
 
 def kernel_graph(piece: UOp) -> UOp:
@@ -39,14 +50,17 @@ def kernel_graph(piece: UOp) -> UOp:
         return renumber(nested(simplify_indices(split_ranges(rangeify(piece)))))
 
 
+@lru_cache(_MAX_KERNELS)
 def _kernel_of(piece: UOp) -> Kernel:
-    found = _kernels[piece]
-    if found is None:
-        sink = kernel_graph(piece)
-        # pieces that differ only in the shapes of their leaves become one kernel
-        found = _kernels[sink] or Kernel(sink, name_of(sink))
-        _kernels[piece] = _kernels[sink] = found
-    return found
+    return _named(kernel_graph(piece))  # pieces that differ only in the shapes of their leaves become one kernel
+
+
+@lru_cache(_MAX_KERNELS)
+def _named(sink: UOp) -> Kernel:
+    return Kernel(sink, name_of(sink))
+
+
+WITH_PLANS.extend((_kernel_of.cache_clear, _named.cache_clear))
 
 
 class _Ranges:
@@ -210,119 +224,71 @@ class _Lower:
         return UOp(Op.LOAD, leaf.dtype, src if predicate is None else (*src, predicate))
 
     def value(self, root: UOp, index: Index) -> UOp:
-        memo = self.memo
-        first: Context = (root, index, None)
-        waiting: dict[Context, tuple[list[Context], Any]] = {}
-        stack = [first]
-        while stack:
-            ctx = stack[-1]
-            if ctx in memo:
-                stack.pop()
-                continue
-            todo = waiting.get(ctx)
-            if todo is None:
-                done = self.leaf(ctx)
-                if done is not None:
-                    memo[ctx] = done
-                    stack.pop()
-                    continue
-                todo = waiting[ctx] = self.children(ctx)
-            children, extra = todo
-            missing = [c for c in children if c not in memo]
-            if missing:
-                # a gather's source is known only once its index is
-                stack.extend(missing)
-                continue
-            if extra == "gather" and len(children) == 1:
-                source, inside = self.gather_source(ctx, memo[children[0]])
-                waiting[ctx] = [*children, source], inside
-                continue
-            memo[ctx] = self.combine(ctx, [memo[c] for c in children], extra)
-            stack.pop()
-            del waiting[ctx]
-        return memo[first]
+        return answered((root, index, None), self.made, self.memo)
 
-    def leaf(self, ctx: Context) -> UOp | None:
-        node, index, predicate = ctx
+    def made(self, context: Context) -> Generator[Context, Any, UOp]:
+        """The value of a node at an index."""
+        node, index, predicate = context
         op = node.op
         if op is Op.CONST or op is Op.VARIABLE:
             return node
-        if op is Op.PARAM:
+        if op is Op.PARAM or op is Op.RESHAPE and node.src[0].op is Op.PARAM and not symbolic_arg(node.src[0].shape):
             return self.load(node, index, predicate)
         if op is Op.IOTA:
             return index[0]
-        if op is Op.RESHAPE and node.src[0].op is Op.PARAM and not symbolic_arg(node.src[0].shape):
-            param = node.src[0]
-            return self.load(UOp(Op.PARAM, param.dtype, (), (param.arg[0], node.shape)), index, predicate)
-        return None
-
-    def children(self, ctx: Context) -> tuple[list[Context], Any]:
-        node, index, predicate = ctx
-        op = node.op
         if op in ALU:
-            return [(s, index if s.shape else (), predicate) for s in node.src], None
+            values: list[UOp] = []
+            for s in reversed(node.src):
+                values.append((yield s, index if s.shape else (), predicate))
+            src = tuple(values[::-1])
+            if op is Op.WHERE:
+                return where(src[0], src[1], src[2], node.tag)
+            return node.replace(src=src) if op is not Op.BITCAST else UOp(op, node.dtype, src)
         if op in MOVEMENT:
-            below, extra = source_index(node, index)
-            return [(node.src[0], below, both(predicate, extra))], extra
+            below, inside = source_index(node, index)
+            full = both(predicate, inside)
+            value = yield node.src[0], below, full
+            return _or_zero(value, inside, full)
+        if op is Op.GATHER:
+            at = yield node.src[1], index, predicate
+            size = node.src[0].shape[node.arg]
+            inside = None
+            if at.vmin is None or at.vmin < 0:
+                inside = size_node(-1) < at
+            if at.vmax is None or size.__class__ is not int or at.vmax >= size:
+                inside = both(inside, at < size_node(size))
+            full = both(predicate, inside)
+            place = at if size != 1 else size_node(0)
+            value = yield node.src[0], (*index[: node.arg], place, *index[node.arg + 1 :]), full
+            return _or_zero(value, None if full is predicate else full, full)
         if op is Op.REDUCE_AXIS:
-            src = node.src[0]
             open_ranges = predicate.ranges if predicate is not None else 0
             for i in index:
                 open_ranges |= i.ranges
-            new = [self.ranges.reduce(size_node(src.shape[a]), open_ranges, n) for n, a in enumerate(node.arg[1])]
             inner = list(index)
-            for a, r in zip(node.arg[1], new, strict=True):
-                inner[a] = r
-            return [(src, tuple(inner), predicate)], tuple([r for r in new if r.op is Op.RANGE])
-        if op is Op.GATHER:
-            return [(node.src[1], index, predicate)], "gather"
+            for n, a in enumerate(node.arg[1]):
+                inner[a] = self.ranges.reduce(size_node(node.src[0].shape[a]), open_ranges, n)
+            value = yield node.src[0], tuple(inner), predicate
+            ranges = tuple([inner[a] for a in node.arg[1] if inner[a].op is Op.RANGE])
+            return _reduce(node.arg[0], value, ranges, node.tag) if ranges else value
         if op is Op.SEGMENT_SUM:
-            value, order, starts = node.src
-            first = self.load(self.shaped(starts), (index[0],), predicate)
-            last = self.load(self.shaped(starts), (index[0] + 1,), predicate)
+            source, order, starts = node.src
+            first = self.load(starts, (index[0],), predicate)
+            last = self.load(starts, (index[0] + 1,), predicate)
             r = self.ranges.reduce(last - first, 0, 0)
-            row = self.load(self.shaped(order), (first + r,), predicate)
-            return [(value, (row, *index[1:]), predicate)], (r,)
+            row = self.load(order, (first + r,), predicate)
+            value = yield source, (row, *index[1:]), predicate
+            return _reduce(Op.ADD, value, (r,), node.tag)
         raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
 
-    def shaped(self, leaf: UOp) -> UOp:
-        flat = self.flat(leaf)
-        return UOp(Op.PARAM, flat.dtype, (), (flat.arg[0], leaf.shape))
 
-    def gather_source(self, ctx: Context, where: UOp) -> tuple[Context, UOp | None]:
-        node, index, predicate = ctx
-        axis, size = node.arg, node.src[0].shape[node.arg]
-        inside: UOp | None = None
-        if where.vmin is None or where.vmin < 0:
-            inside = size_node(-1) < where
-        if where.vmax is None or size.__class__ is not int or where.vmax >= size:
-            inside = both(inside, where < size_node(size))
-        below = list(index)
-        below[axis] = where if size != 1 else size_node(0)
-        return (node.src[0], tuple(below), both(predicate, inside)), inside
-
-    def combine(self, ctx: Context, values: list[UOp], extra: Any) -> UOp:
-        node, _index, predicate = ctx
-        op = node.op
-        if op is Op.WHERE:
-            return where(values[0], values[1], values[2], node.tag)
-        if op in ALU:
-            return node.replace(src=tuple(values)) if node.op is not Op.BITCAST else UOp(op, node.dtype, tuple(values))
-        value = values[-1]
-        if op is Op.PAD or op is Op.GATHER:
-            full = both(predicate, extra)
-            inner: UOp | None = extra if op is Op.PAD else None if full is predicate else full
-            if inner is None or (inner.is_const and inner.arg):
-                return value
-            if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
-                return value  # the predicated load is zero there already
-            return inner.where(value, 0)
-        if op is Op.REDUCE_AXIS or op is Op.SEGMENT_SUM:
-            kind = Op.ADD if op is Op.SEGMENT_SUM else node.arg[0]
-            if not extra:
-                return value
-            return _reduce(kind, value, extra, node.tag)
+def _or_zero(value: UOp, inside: UOp | None, full: UOp | None) -> UOp:
+    """`value`, and 0 outside of what is read; a load under the whole predicate is zero there already."""
+    if inside is None or (inside.is_const and inside.arg):
         return value
+    if value.op is Op.LOAD and len(value.src) == 3 and value.src[2] is full:
+        return value
+    return inside.where(value, 0)
 
 
 def _reduce(kind: Op, value: UOp, ranges: Src, tag: Any) -> UOp:
@@ -384,7 +350,7 @@ def split_ranges(sink: UOp) -> UOp:
     return sink
 
 
-def _substitute_ranges(order: list[UOp], mapping: dict[UOp, list[UOp]]) -> UOp:
+def _substitute_ranges(order: Nodes, mapping: dict[UOp, list[UOp]]) -> UOp:
     def visit(u: UOp, src: Src) -> UOp:
         parts = mapping.get(u)
         if parts is not None:
@@ -403,7 +369,7 @@ def renumber(sink: UOp) -> UOp:
     """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
     order = toposort((sink,))
     position = {id(u): n for n, u in enumerate(order)}
-    ranges = [u for u in order if u.op is Op.RANGE]
+    ranges = of_op(order, Op.RANGE)
     loops = [r for r in ranges if r.arg[1] == "loop"]
     rank = {}
     for n, part in enumerate(members_of(sink)):
@@ -416,20 +382,17 @@ def renumber(sink: UOp) -> UOp:
     return sink if all(r.arg[0] == n for r, n in number.items()) else renumbered(order, {}, number)
 
 
-def _strides(position: UOp) -> dict[UOp, int]:
+def _strides(position: UOp) -> Numbers:
     """Coefficient of each range in an affine position; the largest it can be, where it is symbolic."""
-    out: dict[UOp, int] = {}
+    out: Numbers = {}
     stack = [(position, 1)]
     while stack:
-        u, k = stack.pop()
-        if u.op is Op.ADD:
-            stack.extend((s, k) for s in u.src)
-        elif u.op is Op.MUL and u.src[1].is_const:
-            stack.append((u.src[0], k * u.src[1].arg))
-        elif u.op is Op.MUL and is_symbolic(u.src[1]):
-            stack.append((u.src[0], k * most(u.src[1])))
-        elif u.op is Op.RANGE:
-            out[u] = out.get(u, 0) + k
+        u, factor = stack.pop()
+        for t, k in Sum.of(u).terms.items():
+            if t.op is Op.RANGE:
+                out[t] = out.get(t, 0) + factor * k
+            elif t.op is Op.MUL and is_symbolic(t.src[1]):
+                stack.append((t.src[0], factor * k * most(t.src[1])))
     return out
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from typing import Any
 
-from anneal.rewrite import matched_axes, rebuild, unchanged, unfolded
+from anneal.rewrite import answered, matched_axes, rebuild, unchanged, unfolded
 from anneal.schedule.fusion import CostModel, consumers_of, is_vector_product
-from anneal.uop import ALU, Op, UOp
+from anneal.uop import ALU, Nodes, Op, UOp
 
 Bounds = tuple[tuple[int, int], ...]
+_Part = tuple[UOp, Bounds]
 
 _VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
 
 
-def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
+def split_contractions(sink: UOp, order: Nodes, cost_model: CostModel) -> UOp:
     """The graph with such products in pieces, where `cost_model` computes rows again.
 
         SHRINK of ... x @ W + b  ->  x @ (SHRINK of W) + (SHRINK of b)
@@ -33,10 +35,12 @@ def split_contractions(sink: UOp, order: list[UOp], cost_model: CostModel) -> UO
     if not found:
         return sink
     known, above = unchanged([*order, sink], found)
-    return rebuild(sink, lambda u, src: _part(src[0], u.arg) if u in found else unfolded(u, src), known, above)
+    return rebuild(
+        sink, lambda u, src: answered((src[0], u.arg), _part, {}) if u in found else unfolded(u, src), known, above
+    )
 
 
-def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
+def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> Nodes:
     """The SHRINKs through which alone the results of a product are read, if they read no element twice."""
     last = product
     while (
@@ -53,49 +57,33 @@ def _pieces(product: UOp, consumers: dict[UOp, list[UOp]]) -> list[UOp]:
     return out if len(out) > 1 and sum(c.size for c in out) <= last.size else []
 
 
-def _part(value: UOp, bounds: Bounds) -> UOp:
-    """The part of `value` within `bounds`, cut out as near to the inputs as that goes."""
-    first = (value, bounds)
-    made = {}
-    stack = [first]
-    while stack:
-        u, at = stack[-1]
-        below = _below(u, at)
-        missing = [b for b in below if b is not None and b not in made]
-        if missing:
-            stack.extend(missing)
-            continue
-        stack.pop()
-        if not below:
-            whole = all(b == 0 and e == n for (b, e), n in zip(at, u.shape, strict=True))
-            made[u, at] = u if whole else u.then(Op.SHRINK, at)
-            continue
-        src = tuple([s if b is None else made[b] for s, b in zip(u.src, below, strict=True)])
-        shape = tuple([e - b for b, e in at])
-        arg = shape if u.op is Op.RESHAPE or u.op is Op.EXPAND else u.arg
-        made[u, at] = UOp(u.op, u.dtype, src, arg, u.tag)
-    return made[first]
+def _part(part: _Part) -> Generator[_Part, Any, UOp]:
+    """A part of a value, cut out as near to the inputs as that goes."""
+    u, at = part
+    below = _below(u, at)
+    if not below:
+        whole = all(b == 0 and e == n for (b, e), n in zip(at, u.shape, strict=True))
+        return u if whole else u.then(Op.SHRINK, at)
+    src = []
+    for s, inner in zip(u.src, below, strict=True):
+        src.append(s if inner is None else (yield s, inner))
+    shape = tuple([e - b for b, e in at])
+    return UOp(u.op, u.dtype, tuple(src), shape if u.op is Op.RESHAPE or u.op is Op.EXPAND else u.arg, u.tag)
 
 
-def _below(u: UOp, at: Bounds) -> list[tuple[UOp, Bounds] | None]:
+def _below(u: UOp, at: Bounds) -> list[Bounds | None]:
     """The parts of u's sources that its part `at` is made of, None for a scalar; nothing if that is no such part."""
     if u.op in ALU:
-        return [(s, at) if s.shape else None for s in u.src]
+        return [at if s.shape else None for s in u.src]
+    shape = u.src[0].shape if u.src else ()
     if u.op is Op.PERMUTE:
-        inner = [(0, 0)] * len(at)
-        for to, axis in enumerate(u.arg):
-            inner[axis] = at[to]
-        return [(u.src[0], tuple(inner))]
+        return [tuple([at[u.arg.index(axis)] for axis in range(len(at))])]
     if u.op is Op.EXPAND:
-        s = u.src[0]
-        return [(s, tuple([(0, 1) if n == 1 else b for n, b in zip(s.shape, at, strict=True)]))]
+        return [tuple([(0, 1) if n == 1 else b for n, b in zip(shape, at, strict=True)])]
     if u.op is Op.REDUCE_AXIS:
-        s = u.src[0]
-        return [(s, tuple([(0, n) if a in u.arg[1] else at[a] for a, n in enumerate(s.shape)]))]
-    if u.op is Op.RESHAPE:
-        reshaped = _reshaped(at, u.shape, u.src[0].shape)
-        return [] if reshaped is None else [(u.src[0], reshaped)]
-    return []
+        return [tuple([(0, n) if a in u.arg[1] else at[a] for a, n in enumerate(shape)])]
+    reshaped = _reshaped(at, u.shape, shape) if u.op is Op.RESHAPE else None
+    return [] if reshaped is None else [reshaped]
 
 
 def _reshaped(at: Bounds, shape: Sequence[int], other: Sequence[int]) -> Bounds | None:

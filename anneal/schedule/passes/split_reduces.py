@@ -9,10 +9,10 @@ import operator
 from collections import Counter
 
 from anneal.rewrite import rebuild, unchanged, unfolded
-from anneal.schedule.fusion import CostModel
-from anneal.schedule.passes.early_helpers import is_product, unmoved
+from anneal.schedule.fusion import CostModel, base
+from anneal.schedule.passes.early_helpers import UNMOVED, is_product
 from anneal.schedule.passes.vocabulary import along, kept, shaped, spread, summed
-from anneal.uop import SYMBOLIC, Op, Src, UOp
+from anneal.uop import SYMBOLIC, Nodes, Op, Src, UOp
 from anneal.uop.sizes import symbolic_arg
 
 _TILE = 64 * 128  # results of a product that a workgroup computes
@@ -32,7 +32,7 @@ _THREADS = 64  # of a workgroup
 _WORTH = {"product": 1024, "columns": 4096, "run": 1 << 16}  # shorter reductions stay whole: a launch costs more
 
 
-def split_reduces(sink: UOp, order: list[UOp], cost_model: CostModel) -> UOp:
+def split_reduces(sink: UOp, order: Nodes, cost_model: CostModel) -> UOp:
     """The graph with the reductions split that would not fill `cost_model.parallel` workgroups; all as it is if
     that is 0.
 
@@ -107,7 +107,7 @@ def _many_pieces(tiles: int, depth: int, cost_model: CostModel) -> int:
 
 def _is_narrow(body: UOp) -> bool:
     """True for a product of factors of 16 bits, whose sums have other pieces (`narrow_products.py`)."""
-    return any(unmoved(u).dtype.itemsize <= 2 for u in unmoved(body).src)
+    return any(base(u, UNMOVED).dtype.itemsize <= 2 for u in base(body, UNMOVED).src)
 
 
 def _in_two_stages(u: UOp, pieces: int) -> UOp:
@@ -165,7 +165,7 @@ _LONG = {Op.REDUCE_AXIS: _pieces, Op.SEGMENT_SUM: _segment_pieces}
 # -- sums of sums -----------------------------------------------------------------------------------------------------
 
 
-def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
+def _joint_sums(order: Nodes) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
     """Numbers that add up whole sums, as the norm of many gradients does: what the sums sum, and the other terms."""
     uses = Counter([s for u in order for s in u.src])
     adds = [u for u in order if u.op is Op.ADD and not u.shape and u.dtype.is_float and u.dtype.bits >= 32]
@@ -192,14 +192,13 @@ def _joint_sums(order: list[UOp]) -> dict[UOp, tuple[list[UOp], list[UOp]]]:
 
 def _summed_whole(u: UOp) -> UOp | None:
     """The value of whose elements `u`, of shape (), is the sum."""
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
+    u = base(u, (Op.RESHAPE,))
     if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or symbolic_arg(u.src[0].shape):
         return None
     return u.src[0] if u.src[0].size else None
 
 
-def _sum_of_all(bodies: list[UOp], rest: list[UOp], cost_model: CostModel) -> UOp:
+def _sum_of_all(bodies: Nodes, rest: Nodes, cost_model: CostModel) -> UOp:
     """A single sum over partial sums of all of `bodies`, plus `rest`."""
     parts = [_partial_sums(body) for body in bodies]
     rows = []

@@ -185,9 +185,6 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
     return _module(merged(texts), threads, lines, target)
 
 
-_OPERATORS = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "/", Op.MOD: "%"}
-
-
 def _expression(u: UOp) -> str:
     """A number of workgroups as WGSL: sums, products and quotients of what is not negative."""
     text = {}
@@ -199,7 +196,8 @@ def _expression(u: UOp) -> str:
         elif x.op is Op.MAX or x.op is Op.MIN:
             text[x] = f"{x.op.name.lower()}({text[x.src[0]]}, {text[x.src[1]]})"
         else:
-            text[x] = f"({text[x.src[0]]} {_OPERATORS[x.op]} {text[x.src[1]]})"
+            sign = "/" if x.op is Op.IDIV else x.op.sign
+            text[x] = f"({text[x.src[0]]} {sign} {text[x.src[1]]})"
     return text[u]
 
 

@@ -234,9 +234,8 @@ class WgslWriter(Writer):
             cleared = self.atomic("And", place, word, f"~({packed.mask} << {shift})")
             return f"{cleared}; {self.atomic('Or', place, word, f'{packed.pack(bare(given))} << {shift}')};"
 
-        if lanes == 1:
-            self.guarded(s.depth, put(where if packed is None else self.named(s.depth, where), text), test)
-            return
+        if lanes == 1 and packed is not None:
+            where = self.named(s.depth, where)
         named = []
         for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, test, "c")):
             vector = o is not None and self.lanes_of(o) > 1
