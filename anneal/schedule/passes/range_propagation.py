@@ -11,25 +11,16 @@ from functools import lru_cache
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.rewrite import (
-    HERE,
-    Sum,
-    answered,
-    both,
-    linear_index,
-    over,
-    rebuild,
-    reshaped_index,
-    simplify,
-    source_index,
-    unflatten,
-)
 from anneal.schedule.fusion import pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
 from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, arena, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, count, divided_size, is_symbolic, most, product, size_node, symbolic_arg, widest
+
+from anneal.rewrite import (  # isort: skip
+    HERE, Sum, answered, both, linear_index, over, rebuild, reshaped_index, simplify, source_index, unflatten,
+)  # fmt: skip
 
 Index = Src
 Context = tuple[UOp, Index, UOp | None]
