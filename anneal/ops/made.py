@@ -145,6 +145,8 @@ def array_of(data: Any, dtype: DType | None) -> Array:
         low, high = array.min(), array.max()
         if not (low >= dtype.min and high <= dtype.max):  # nan is neither
             raise DTypeError(f"Tensor: values from {low} to {high} do not fit {dtype.name}; choose a wider dtype")
+    if wanted is array.dtype:  # as each batch of a loop: nothing is converted
+        return np.array(array, order="C", copy=True)
     with np.errstate(all="ignore"):
         return np.array(array, dtype=wanted, order="C", copy=True)
 
