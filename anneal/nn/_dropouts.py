@@ -21,6 +21,7 @@ class Dropout(_Dropout):
 
     x of any shape; `eval()` makes it the identity. Raises ShapeError for a p outside 0 to 1.
 
+    >>> from anneal.tensor import Tensor
     >>> Dropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
     Tensor([1., 2.], dtype=float32)
     """
@@ -29,6 +30,7 @@ class Dropout(_Dropout):
 class Dropout1d(_Dropout):
     """`Dropout` of whole channels of (batch, channels, n) or (channels, n).
 
+    >>> from anneal.tensor import Tensor
     >>> Dropout1d(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
     Tensor([1., 2.], dtype=float32)
     """
@@ -37,6 +39,7 @@ class Dropout1d(_Dropout):
 class Dropout2d(_Dropout):
     """`Dropout` of whole channels of (batch, channels, h, w).
 
+    >>> from anneal.tensor import Tensor
     >>> Dropout2d(0.5).eval()(Tensor([[[1.0, 2.0]]])).flatten()
     Tensor([1., 2.], dtype=float32)
     """
@@ -45,6 +48,7 @@ class Dropout2d(_Dropout):
 class Dropout3d(_Dropout):
     """`Dropout` of whole channels of (batch, channels, d, h, w) or (channels, d, h, w).
 
+    >>> from anneal.tensor import Tensor
     >>> Dropout3d(0.5).eval()(Tensor([[[[1.0, 2.0]]]])).flatten()
     Tensor([1., 2.], dtype=float32)
     """
@@ -53,6 +57,7 @@ class Dropout3d(_Dropout):
 class AlphaDropout(_Dropout):
     """Dropout for selu, which keeps mean and deviation (Klambauer and others, 2017).
 
+    >>> from anneal.tensor import Tensor
     >>> AlphaDropout(0.5).eval()(Tensor([1.0, 2.0])).flatten()
     Tensor([1., 2.], dtype=float32)
     """
@@ -61,6 +66,7 @@ class AlphaDropout(_Dropout):
 class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels, axis 1.
 
+    >>> from anneal.tensor import Tensor
     >>> FeatureAlphaDropout(0.5).eval()(Tensor([[1.0, 2.0]])).flatten()
     Tensor([1., 2.], dtype=float32)
     """

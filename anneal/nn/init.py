@@ -11,7 +11,7 @@ import numpy as np
 
 from anneal.errors import ShapeError
 from anneal.nn.parameter import Parameter
-from anneal.ops import checked, host_normal, host_uniform, wrap_array
+from anneal.ops import Generator, checked, host_normal, host_uniform, wrap_array
 from anneal.runtime import here
 from anneal.tensor import Tensor, default_device
 
@@ -195,7 +195,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 
 @checked
-def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill `tensor` with uniform numbers in [a, b).
 
     >>> uniform_(Tensor.zeros(100), 2.0, 3.0).amin().item() >= 2.0
@@ -206,7 +206,7 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = No
 
 
 @checked
-def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Fill `tensor` with normal numbers of `mean` and standard deviation `std`.
 
     >>> normal_(Tensor.zeros(2), 3.0, 0.0).tolist()
@@ -217,7 +217,12 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any 
 
 @checked
 def trunc_normal_(
-    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator: Any = None
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
 ) -> Tensor:
     """Normal numbers of `mean` and standard deviation `std`, in the interval [a, b]: those outside are drawn again.
 
@@ -296,7 +301,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 @checked
-def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Glorot's uniform initialisation of a weight (out, in, ...).
 
     >>> xavier_uniform_(Tensor.zeros(3, 3)).abs().amax().item() <= 1.0
@@ -307,7 +312,7 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) ->
 
 
 @checked
-def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Glorot's normal initialisation of a weight (out, in, ...).
 
     >>> xavier_normal_(Tensor.zeros(3, 5)).shape
@@ -325,7 +330,11 @@ def _kaiming(name: str, tensor: Tensor, a: float, mode: str, nonlinearity: str) 
 
 @checked
 def kaiming_uniform_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
 ) -> Tensor:
     """He's uniform initialisation of a weight (out, in, ...) for an activation; `a` is leaky_relu's slope.
 
@@ -338,7 +347,11 @@ def kaiming_uniform_(
 
 @checked
 def kaiming_normal_(
-    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", generator: Any = None
+    tensor: Tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
 ) -> Tensor:
     """He's normal initialisation of a weight (out, in, ...) for an activation; `a` is leaky_relu's slope.
 
@@ -349,7 +362,7 @@ def kaiming_normal_(
 
 
 @checked
-def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
+def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
     """A weight (out, in...) whose rows, or columns if these are fewer, are orthogonal and of length `gain`.
 
     >>> w = orthogonal_(Tensor.zeros(2, 3))
@@ -365,7 +378,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Ten
 
 
 @checked
-def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any = None) -> Tensor:
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normal numbers of standard deviation `std` in a matrix, a share of `sparsity` of each column zero.
 
     >>> (sparse_(Tensor.zeros(4, 3), 0.5) == 0).int().sum().item()

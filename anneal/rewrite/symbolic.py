@@ -17,7 +17,7 @@ def simplify(u: UOp) -> UOp:
 
     Raises nothing; an expression that has no simpler form comes back as it is.
 
-    >>> from anneal.uop import const
+    >>> from anneal.uop import Op, const, dtypes
     >>> i = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 12),), (0, "loop"))
     >>> j = UOp(Op.RANGE, dtypes.int32, (const(dtypes.int32, 64),), (1, "loop"))
     >>> simplify((i * 64 + j) // 32) is i * 2 + j // 32

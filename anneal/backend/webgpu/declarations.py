@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ import cffi
 from anneal import cache
 
 _Parsing = cffi.FFI
+# The types of pointers to its functions, two hundred of them, which nobody names.
+_UNUSED = re.compile(r"^typedef [^;{}]*\(\s*\*\s*WGPUProc\w+\)[^;]*;", re.MULTILINE)
 
 
 class CompiledFFI(_cffi_backend.FFI):  # type: ignore[misc]
@@ -62,7 +65,7 @@ def parsed(source: str) -> dict[str, Any]:
     from cffi.recompiler import make_py_source
 
     ffi, module = _Parsing(), io.StringIO()
-    ffi.cdef(source)
+    ffi.cdef(_UNUSED.sub("", source))
     make_py_source(ffi, "wgpu", module)
     call: Any = ast.parse(module.getvalue()).body[-1]
     return {k.arg: ast.literal_eval(k.value) for k in call.value.keywords}
