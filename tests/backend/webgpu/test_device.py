@@ -275,8 +275,9 @@ def test_what_is_written_in_place_arrives_in_order(device: WebGpuDevice, monkeyp
     assert other.written([(pieces[0][0], 1, dtypes.bool_)]) is None
     # the memory of the first is there for the others
     assert {size: len(given) for size, given in other.queue._given.items()} == {256: 1}
-    monkeypatch.setattr(native, "AVAILABLE", False)
-    assert open_device(device.info.name, allow_software=True).written(pieces) is None
+    if device.made_by.name == "wgpu":  # Dawn's queue has no other way
+        monkeypatch.setattr(native, "AVAILABLE", False)
+        assert open_device(device.info.name, allow_software=True).written(pieces) is None
 
 
 def test_large_results_are_read_into_memory_that_nobody_has(device: WebGpuDevice, monkeypatch: Any) -> None:
