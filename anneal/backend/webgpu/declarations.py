@@ -16,7 +16,7 @@ from anneal import cache
 
 _Parsing = cffi.FFI
 # The types of pointers to its functions, two hundred of them, which nobody names.
-_UNUSED = re.compile(r"^typedef [^;{}]*\(\s*\*\s*WGPUProc\w+\)[^;]*;", re.MULTILINE)
+_UNUSED = r"(?m)^typedef [^;{}]*\(\s*\*\s*WGPUProc\w+\)[^;]*;"
 
 
 class CompiledFFI(_cffi_backend.FFI):  # type: ignore[misc]
@@ -49,11 +49,11 @@ def sooner() -> Iterator[None]:
         cffi.FFI = _Parsing
 
 
-def tables(source: str) -> dict[str, Any]:
+def tables(source: str) -> Any:
     """The tables of a header, by their names: from disk, or by parsing it."""
     key = cache.disk_key("headers", cffi.__version__, source)
     # private: the library in C takes them as they are
-    found: dict[str, Any] | None = cache.load("headers", key, decode, private=True)
+    found = cache.load("headers", key, decode, private=True)
     if found is None:
         found = parsed(source)
         cache.save("headers", key, encode(found), f"a C header of {len(source)} characters", private=True)
@@ -65,7 +65,7 @@ def parsed(source: str) -> dict[str, Any]:
     from cffi.recompiler import make_py_source
 
     ffi, module = _Parsing(), io.StringIO()
-    ffi.cdef(_UNUSED.sub("", source))
+    ffi.cdef(re.sub(_UNUSED, "", source))
     make_py_source(ffi, "wgpu", module)
     call: Any = ast.parse(module.getvalue()).body[-1]
     return {k.arg: ast.literal_eval(k.value) for k in call.value.keywords}
@@ -76,7 +76,7 @@ def encode(table: Any) -> Any:
     if isinstance(table, dict):
         return {name: encode(x) for name, x in table.items()}
     if isinstance(table, tuple):
-        return [encode(x) for x in table]
+        return list(map(encode, table))
     return table.decode("latin-1") if isinstance(table, bytes) else table
 
 
@@ -85,5 +85,5 @@ def decode(table: Any) -> Any:
     if isinstance(table, dict):
         return {name: decode(x) for name, x in table.items()}
     if isinstance(table, list):
-        return tuple([decode(x) for x in table])
+        return tuple(map(decode, table))
     return table.encode("latin-1") if isinstance(table, str) else table
