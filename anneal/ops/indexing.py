@@ -347,7 +347,7 @@ def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     m = x._lift(mask)
     if m.dtype is not BOOL:
         raise DTypeError(f"masked_fill: a mask is bool, not {m.dtype.name}; compare first")
-    if isinstance(value, float):
+    if isinstance(value, float) and not x.dtype.is_float:
         value = x.new_full((), value)
     return choose(m, value, x).cast(x.dtype)
 

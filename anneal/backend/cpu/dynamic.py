@@ -158,5 +158,6 @@ def _reduced(u: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Arr
     out = np.full(count, reduce_identity(u.arg, u.dtype), numpy_dtype(u.dtype))
     filled, starts = np.unique(owner, return_index=True)
     if filled.size:
-        out[filled] = MEANINGS[u.arg].reduceat(_value(u.src[0], inner, len(owner), buffers), starts, dtype=out.dtype)  # type: ignore[attr-defined]
+        combine: Any = MEANINGS[u.arg]
+        out[filled] = combine.reduceat(_value(u.src[0], inner, len(owner), buffers), starts, dtype=out.dtype)
     return out

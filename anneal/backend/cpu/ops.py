@@ -14,7 +14,7 @@ from anneal.backend.cpu.primitives import Build, Instr, PlanValue, Step, bits, o
 from anneal.errors import CompilerError
 from anneal.uop import ALU, DType, Op, covering
 
-# What is known while compiling is stored up to this size, and recomputed per block above it.
+# Elements up to which an array that is known while compiling is stored; a larger one is computed again in each block.
 FIXED = 1 << 18
 
 
