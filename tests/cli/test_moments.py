@@ -116,8 +116,9 @@ def test_long_work_is_told_of(forks: Forks, places: dict[str, Path], tmp_path: P
         if (known[plain] or 0) > 1:  # its pieces took 0.03 s each: it is told of in the pipe
             assert re.search(rf"^{re.escape(plain)}: \d+ of \d+, \d+ s", ran.err, re.MULTILINE), ran.err
     quiet = forks.run([*line(name, places, tmp_path), "--quiet"], tmp_path, environ(places), slowed=True)
-    early = f"anneal {COMMANDS[name][0].split()[0]}: 0 s"  # told sooner than ever: before the options are read
-    assert [text for text in quiet.err.splitlines() if text != early] == []
+    # Told sooner than ever: before the options are read. How many seconds that took is the machine's matter.
+    early = re.compile(rf"anneal {COMMANDS[name][0].split()[0]}: \d+ s")
+    assert [text for text in quiet.err.splitlines() if not early.fullmatch(text)] == []
     assert quiet.code == ran.code
 
 
