@@ -134,7 +134,8 @@ class ParameterGroup(_Items):
 
     def constants(self) -> list[tuple[str, type, Any]]:
         """The settings that are constants of an update, with their types: all that are not data on the device."""
-        settings = {name: value for name, value in self.items() if name not in ("params", "lr", *self._data)}
+        others = {"params", "lr", *self._data}
+        settings = {name: value for name, value in self.items() if name not in others}
         if "betas" in self._data:
             settings["betas"] = self["betas"][1:]
         data = tuple([(name, bool(self[name])) for name in self._data])

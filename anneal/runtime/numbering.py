@@ -156,8 +156,8 @@ class Numbering:
         if log is None:
             log = self.log = Log()
             here.logs.append(log)
-        for u in self.leaves[len(log.leaves) :]:
-            log.leaves.append(u if u is None else ref(u))
+        if len(log.leaves) < len(self.leaves):
+            log.leaves += [u if u is None else ref(u) for u in self.leaves[len(log.leaves) :]]
         log.append(call)
         return log
 

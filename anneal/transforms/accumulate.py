@@ -233,7 +233,7 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
     for call in [] if retain else joined:
         call.joined_for_good()
-    reached = any(u is not None for u in (made if found is None else found[0])[: len(seen)])
+    reached = (made if found is None else found[0])[: len(seen)].count(None) < len(seen)
     return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
 
 
