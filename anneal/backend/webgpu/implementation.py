@@ -211,9 +211,6 @@ class DawnQueue(DirectQueue):
             info.callback = _ffi.c_callback(f"WGPU{name}Callback")  # it finds nothing under no name, and returns
         self._mark: Any = None  # the end of work that the host has not waited for
 
-    def _errors(self, call: str) -> _Errors:
-        return self._guard
-
     def _end(self) -> Any:
         """The end of everything that was asked for so far, as a future."""
         self.flush()
@@ -247,8 +244,7 @@ class DawnQueue(DirectQueue):
             self._wait_until(mark)
 
     def _submit(self, commands: list[Any]) -> None:
-        with self._guard:
-            self._lib.wgpuQueueSubmit(self._queue, len(commands), commands)
+        self._lib.wgpuQueueSubmit(self._queue, len(commands), commands)
 
     def _hold(self, handle: Any, mode: int, size: int, after: Any) -> None:
         with self._guard:

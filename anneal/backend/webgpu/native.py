@@ -30,7 +30,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
         from wgpu.backends.wgpu_native._ffi import ffi, lib
         from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
 
-    _SLOTS = _api.error_handler._get_proxy_stack  # of this thread
+    _SLOTS, _THREAD = _api.error_handler._get_proxy_stack, _api.error_handler._per_thread_data
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
     _MAP, _MAPPED = lib.wgpuBufferMapAsync, lib.WGPUMapAsyncStatus_Success
     _SUBMIT, _POLL = lib.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll
@@ -92,34 +92,35 @@ class Wgpu(Implementation):
         return 1.0
 
 
-class _errors:
+class _Slot:
+    """What wgpu-py collects an error in: it takes the last slot of a thread."""
+
+    name = type = ""
+    message: str | None = None
+
+
+class _Errors:
     """Raise what goes wrong in the C calls of the block as wgpu-py does, with one check for all of them.
 
-    wgpu-py collects errors in the last of a thread's slots. The block is such a slot itself: its `capture` and
-    `release` would be five calls of Python more.
+    wgpu-py's own `capture` and `release` would be five calls of Python more.
     """
 
-    __slots__ = ("_slots", "message", "name", "type")
-    type: str
-    message: str | None
-
-    def __init__(self, name: str) -> None:
-        self.name, self.message = name, None
-
     def __enter__(self) -> None:
-        self._slots = _SLOTS()
-        self._slots.append(self)
+        try:
+            _THREAD.stack.append(_Slot())
+        except AttributeError:  # the thread's first
+            _SLOTS().append(_Slot())
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        self._slots.pop()
-        if self.message and error is None:
-            raise ERROR_TYPES.get(self.type, wgpu.GPUError)(self.message)
+        found = _THREAD.stack.pop()
+        if found.message and error is None:
+            raise ERROR_TYPES.get(found.type, wgpu.GPUError)(found.message)
 
 
 class NativeQueue(DirectQueue):
     """The queue by direct calls of wgpu-native."""
 
-    _errors = _errors  # type: ignore[assignment]  # a class, which nothing binds
+    _guard = _Errors()
 
     def __init__(self, gpu: Any) -> None:
         super().__init__(gpu, ffi, lib)
@@ -137,7 +138,7 @@ class NativeQueue(DirectQueue):
     def wait(self) -> None:
         self.flush()
         self._alive()
-        with _errors("wait"):
+        with self._guard:
             _POLL(self._device, True, ffi.NULL)
         self._ended = self._submissions
 
@@ -149,14 +150,14 @@ class NativeQueue(DirectQueue):
         on_map.userdata1 = status
         self.copy(word, staging, 4)
         self.submit()
-        with _errors("wait"):
+        with self._guard:
             _MAP(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
         return status, staging, word, on_map
 
     def _came(self, end: Any, until: float) -> bool:
         status = end[0]
         self._alive()
-        with _errors("wait"):
+        with self._guard:
             _POLL(self._device, False, ffi.NULL)
             while status[0] == 0 and time.perf_counter() < until:
                 time.sleep(2e-5)
@@ -170,7 +171,7 @@ class NativeQueue(DirectQueue):
         """Raise if the device was lost: the library ends the process if it is given work then."""
         now = time.monotonic()
         if now - self._seen_alive > _TRUST_S:
-            with _errors("submit"):
+            with self._guard:
                 _DROP_BUFFER(_BUFFER(self._device, self._small))
             self._seen_alive = now
 
@@ -178,13 +179,12 @@ class NativeQueue(DirectQueue):
         mark, self._mark = self._mark, self._last
         if mark:
             earlier = ffi.new("WGPUSubmissionIndex *", mark)
-            with _errors("wait"):
+            with self._guard:
                 _POLL(self._device, True, earlier)
 
     def _submit(self, commands: list[Any]) -> None:
         self._alive()
-        with _errors("submit"):
-            self._last = _SUBMIT(self._queue, len(commands), commands)
+        self._last = _SUBMIT(self._queue, len(commands), commands)
 
     def _submitted(self) -> int:
         return self._last
@@ -193,7 +193,7 @@ class NativeQueue(DirectQueue):
         status = self._status
         status[0] = 0
         earlier = ffi.new("WGPUSubmissionIndex *", after)
-        with _errors("map"):
+        with self._guard:
             _MAP(handle, mode, 0, size, self._on_map[0])
             _POLL(self._device, True, earlier)
             while status[0] == 0:

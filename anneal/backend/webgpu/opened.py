@@ -179,8 +179,11 @@ class OpenAdapter(Device[DeviceBuffer]):
             flat = np.concatenate([flat.view(np.uint8), np.zeros(-flat.nbytes % 4, np.uint8)])
         if flat.nbytes > buffer.nbytes:
             raise DeviceError(f"upload of {flat.nbytes} bytes into a buffer of {buffer.nbytes}")
-        with translated(lambda: f"while uploading {flat.nbytes} bytes"):
+        try:
             self.queue.write(buffer.gpu, flat)
+        except Exception as e:  # a block would be three calls each time
+            with translated(lambda: f"while uploading {flat.nbytes} bytes"):
+                raise e
 
     def copy(self, source: DeviceBuffer, destination: DeviceBuffer, size: int, dtype: DType) -> None:
         """Copy on the device, as part of the next submission."""
@@ -194,8 +197,11 @@ class OpenAdapter(Device[DeviceBuffer]):
     def download_all(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
         """Several buffers, read with one wait."""
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
-        with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+        try:
             return _typed(self.queue.read(wanted) if wanted else [], pieces)
+        except Exception as e:
+            with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
+                raise e
 
     def read_later(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> Reader:
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -160,6 +160,9 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 class Queue:
     """The queue of a wgpu device. Buffers, pipelines and bind groups are wgpu's own objects."""
 
+    # raises what went wrong in a block's C calls as the package does, with one check for all of them
+    _guard: AbstractContextManager[None] = nullcontext()
+
     def __init__(self, gpu: Any) -> None:
         self.gpu = gpu
         self._spare: BufferPool[Any] = BufferPool(_SPARE_BYTES, lambda buffer: None)
@@ -199,15 +202,18 @@ class Queue:
 
     def finish(self, encoder: Any) -> Any:
         """The command buffer of an encoder, to be submitted once. Any thread may do this: it is half of the work."""
-        return encoder.finish()
+        with self._guard:
+            return self._finish(encoder)
 
     def submit(self, *commands: Any) -> None:
         """Submit the copies that wait and then `commands`."""
         waiting, self._copies = self._copies, None
         self._touched.clear()
         self._written = False
+        # blocks of their own: wgpu-native ends the process if it is given commands that were not finished
         ready = [] if waiting is None else [self.finish(waiting)]
-        self._submit([*ready, *commands])
+        with self._guard:
+            self._submit([*ready, *commands])
         self._submissions += 1
         self._ahead += 1
         if self._ahead >= _SUBMISSIONS_AHEAD:
@@ -218,10 +224,11 @@ class Queue:
 
     def copy(self, source: Any, destination: Any, nbytes: int) -> None:
         """Copy the first `nbytes` from buffer to buffer, before whatever is submitted next."""
-        if self._copies is None:
-            self._copies = self._encoder()
         self._touched |= {id(source), id(destination)}
-        self._copy(self._copies, source, 0, destination, 0, nbytes)
+        with self._guard:
+            if self._copies is None:
+                self._copies = self._encoder()
+            self._copy(self._copies, source, 0, destination, 0, nbytes)
 
     def write(self, buffer: Any, data: Array) -> None:
         """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
@@ -234,7 +241,8 @@ class Queue:
         else:
             pieces = [(0, data)]
         for start, piece in pieces:
-            self._write(buffer, start, piece)
+            with self._guard:
+                self._write(buffer, start, piece)
             self._bytes_ahead += piece.nbytes
             if self._bytes_ahead > _BYTES_AHEAD:
                 self._bytes_ahead = 0
@@ -242,7 +250,8 @@ class Queue:
 
     def read(self, pieces: Sequence[tuple[Any, int]]) -> list[Bytes]:
         """The first bytes of each of several buffers as fresh arrays, after all work submitted so far."""
-        if sum(n for _, n in pieces) > _AT_ONCE or any(n > _PIECE for _, n in pieces):
+        sizes = [n for _, n in pieces]
+        if sum(sizes) > _AT_ONCE or max(sizes, default=0) > _PIECE:
             return [self._read_long(*p) if p[1] > _PIECE else self.read([p])[0] for p in pieces]
         return self.end_read(self.start_read(pieces), lambda views: [v.copy() for v in views])
 
@@ -252,15 +261,17 @@ class Queue:
         Args:
             begin: the byte of each buffer from which on it is read.
         """
-        starts = _starts([nbytes for _, nbytes in pieces])
+        sizes = [nbytes for _, nbytes in pieces]
+        starts = _starts(sizes)
         room = rounded(starts[-1])
         staging = self._spare.take(room) or self.gpu.create_buffer(size=room, usage=_STAGING)
-        if self._copies is None:
-            self._copies = self._encoder()
-        for start, (buffer, nbytes) in zip(starts, pieces):
-            self._copy(self._copies, buffer, begin, staging, start, nbytes)
+        with self._guard:
+            if self._copies is None:
+                self._copies = self._encoder()
+            for start, (buffer, nbytes) in zip(starts, pieces):
+                self._copy(self._copies, buffer, begin, staging, start, nbytes)
         self.submit()
-        return Reading(staging, room, starts, [n for _, n in pieces], self._submitted(), self._submissions)
+        return Reading(staging, room, starts, sizes, self._submitted(), self._submissions)
 
     def end_read(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
         """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
@@ -327,6 +338,9 @@ class Queue:
     def _encoder(self) -> Any:
         return self.gpu.create_command_encoder()
 
+    def _finish(self, encoder: Any) -> Any:
+        return encoder.finish()
+
     def _submit(self, commands: list[Any]) -> None:
         self.gpu.queue.submit(commands)
 
@@ -367,10 +381,6 @@ class DirectQueue(Queue):
         self._awaited: Any = None  # what an unfinished `wait_for` waits for
 
     # -- what is each library's own way
-
-    def _errors(self, call: str) -> AbstractContextManager[None]:
-        """Raise what goes wrong in the C calls of the block as the package does, with one check for all of them."""
-        raise NotImplementedError
 
     def _end(self) -> Any:
         """The end of everything that was asked for so far, to be waited for."""
@@ -415,7 +425,7 @@ class DirectQueue(Queue):
 
     def encode(self, dispatches: Sequence[Dispatch]) -> Any:
         lib, null = self._lib, self._ffi.NULL
-        with self._errors("encode"):
+        with self._guard:
             encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
             handle = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
             self._record(handle, dispatches)
@@ -423,27 +433,23 @@ class DirectQueue(Queue):
             lib.wgpuComputePassEncoderRelease(handle)
             return encoder
 
-    def finish(self, encoder: Any) -> Any:
-        ffi, lib = self._ffi, self._lib
-        with self._errors("finish"):
-            commands = lib.wgpuCommandEncoderFinish(encoder, ffi.NULL)
-            lib.wgpuCommandEncoderRelease(encoder)
-            return ffi.gc(commands, lib.wgpuCommandBufferRelease)
+    def _finish(self, encoder: Any) -> Any:
+        lib = self._lib
+        commands = lib.wgpuCommandEncoderFinish(encoder, self._ffi.NULL)
+        lib.wgpuCommandEncoderRelease(encoder)
+        return self._ffi.gc(commands, lib.wgpuCommandBufferRelease)
 
     def _encoder(self) -> Any:
-        with self._errors("encode"):
-            return self._lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
+        return self._lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
 
     def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
-        with self._errors("copy"):
-            self._lib.wgpuCommandEncoderCopyBufferToBuffer(
-                encoder, source._internal, begin, destination._internal, offset, nbytes
-            )
+        self._lib.wgpuCommandEncoderCopyBufferToBuffer(
+            encoder, source._internal, begin, destination._internal, offset, nbytes
+        )
 
     def _write(self, buffer: Any, offset: int, data: Array) -> None:
-        with self._errors("write"):
-            given = self._ffi.from_buffer(data)
-            self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)
+        given = self._ffi.from_buffer(data)
+        self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)
 
     def start_giving(self, sizes: Sequence[int]) -> Giving:
         """Memory of the host to be written, of so many bytes for each of several buffers, for `end_giving`."""
@@ -463,10 +469,11 @@ class DirectQueue(Queue):
         """Copy what was written into the buffers, before whatever is submitted next."""
         views, staging, room, *_ = giving
         self._lib.wgpuBufferUnmap(staging._internal)
-        if self._copies is None:
-            self._copies = self._encoder()
-        for start, view, buffer in zip(_starts([v.size for v in views]), views, buffers):
-            self._copy(self._copies, staging, start, buffer, 0, -(-view.size // 4) * 4)
+        with self._guard:
+            if self._copies is None:
+                self._copies = self._encoder()
+            for start, view, buffer in zip(_starts([v.size for v in views]), views, buffers):
+                self._copy(self._copies, staging, start, buffer, 0, -(-view.size // 4) * 4)
         self.submit()
         if sum([size * len(given) for size, given in self._given.items()]) + room <= _SPARE_BYTES:
             done = Giving([], staging, room, self._submitted(), self._submissions)

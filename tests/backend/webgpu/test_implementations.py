@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import wgpu
 
 from anneal import settings
 from anneal.backend import cost_models
@@ -124,6 +125,34 @@ def test_an_error_in_a_shader_is_raised_where_it_is_made(device: WebGpuDevice) -
     with pytest.raises(module, match="nonsense|expected|parsing"):
         device.made_by.shader_module(device.gpu, "nonsense", "no shader", False)
     buffer = device.alloc(3, dtypes.float32)  # the device works on
+    device.upload(buffer, np.arange(3, dtype=np.float32))
+    assert device.download(buffer, 3, dtypes.float32).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("ask", ["write", "copy", "read"])
+def test_an_error_in_a_call_of_the_queue_is_raised_where_it_is_made(device: WebGpuDevice, ask: str) -> None:
+    usage, gpu, calls = wgpu.BufferUsage, device.gpu, device.queue
+    target, mute = gpu.create_buffer(size=4, usage=usage.COPY_DST), gpu.create_buffer(size=64, usage=usage.STORAGE)
+    raised = []
+
+    def run() -> None:
+        with device.lock, pytest.raises(device.made_by.package.GPUError) as error:
+            if ask == "write":
+                calls.write(target, np.zeros(64, np.uint8))
+            elif ask == "copy":
+                calls.copy(mute, target, 64)
+                calls.flush()
+            else:
+                calls.read([(mute, 64)])
+        raised.append(error)
+        calls._copies = None  # a copy that failed spoils what waits with it
+
+    run()
+    thread = threading.Thread(target=run)  # whose first call this is
+    thread.start()
+    thread.join()
+    assert len(raised) == 2
+    buffer = device.alloc(3, dtypes.float32)
     device.upload(buffer, np.arange(3, dtype=np.float32))
     assert device.download(buffer, 3, dtypes.float32).tolist() == [0, 1, 2]
 
