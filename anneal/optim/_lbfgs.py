@@ -397,12 +397,12 @@ class ZeroRedundancyOptimizer(Optimizer):
         """The state of the parameters as the optimiser of one process has it: every process calls this, and gets all of
         it.
         """
-        numbers = {id(p): n for n, p in enumerate(self.params)}
+        numbers = {p: n for n, p in enumerate(self.params)}
         out: dict[str, Tensor] = {}
         for s in self.shards:
-            for name, mine in self.state.get(id(s.part), {}).items():
+            for name, mine in self.state.get(s.part, {}).items():
                 whole = s.parts_of(all_gather(mine, self.group)) if mine.shape == (s.size,) else [mine] * len(s.params)
-                out |= {f"{numbers[id(p)]}.{name}": t for p, t in zip(s.params, whole, strict=True)}
+                out |= {f"{numbers[p]}.{name}": t for p, t in zip(s.params, whole, strict=True)}
         realize(list(out.values()))
         return out
 
@@ -414,10 +414,10 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         """Take over the state of an optimiser of one process, or of this class with any number of processes."""
-        numbers = {id(p): n for n, p in enumerate(self.params)}
+        numbers = {p: n for n, p in enumerate(self.params)}
         mine = {key: value for key, value in flat.items() if key.startswith("group.")}
         for k, s in enumerate(self.shards):
-            of = [numbers[id(p)] for p in s.params]
+            of = [numbers[p] for p in s.params]
             for name in [key.partition(".")[2] for key in flat if key.startswith(f"{of[0]}.")]:
                 given = [flat.get(f"{n}.{name}") for n in of]
                 whole = [t if isinstance(t, Tensor) else Tensor(t) for t in given if t is not None]

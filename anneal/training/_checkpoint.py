@@ -143,7 +143,7 @@ class Checkpoint:
         optimizer, found = self.training.optimizer, [f"model.{name}" for name in self.shards]
         for n, p in enumerate(optimizer.params):
             if any(p is s for s in self.shards.values()):
-                state = optimizer.state.get(id(p), {})
+                state = optimizer.state.get(p, {})
                 found += [f"optimizer.{n}.{name}" for name, t in state.items() if t.shape == p.shape]
         return found
 
