@@ -486,12 +486,17 @@ class Optimizer(StepHooks, Explained):
         for hook in self._hooks_of("state_pre"):
             hook(self)
         out = Saved(self.param_groups, self._counts())
-        out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(t, {}).items()}
-        for i, g in enumerate(self.param_groups):
-            out[f"group.{i}.lr"] = g.rate
-            out |= {f"group.{i}.{n}": s for n, s in self.state.get(g, {}).items()}
+        for head, owner in self._owners().items():
+            if isinstance(owner, ParameterGroup):
+                out[f"{head}lr"] = owner.rate
+            out |= {head + n: s for n, s in self.state.get(owner, {}).items()}
         out |= self._memory()
         return self._changed_by("state_post", out)  # type: ignore[no-any-return]
+
+    def _owners(self) -> dict[str, Any]:
+        """The parameters and groups, by what the names of their state begin with."""
+        groups = {f"group.{i}.": g for i, g in enumerate(self.param_groups)}
+        return {f"{i}.": t for i, t in enumerate(self.params)} | groups
 
     def _memory(self) -> dict[str, Tensor]:
         """The part of `state_dict` besides the state of parameters and groups."""
@@ -513,38 +518,30 @@ class Optimizer(StepHooks, Explained):
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         """Take over a flat state."""
+        owners = self._owners()
         for key, value in flat.items():
-            head, _, rest = key.partition(".")
-            array = _states.array_of(value)
-            try:
-                if head == "group":
-                    number, _, name = rest.partition(".")
-                    group = self.param_groups[int(number)]
-                    if name == "lr":
-                        if np.float32(group["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
-                            group["lr"] = float(rate)
-                    else:
-                        self._group_state(group, name).assign(Tensor(array, device=group.rate.device))
-                    continue
-                t = self.params[int(head)]
-            except (ValueError, IndexError):
-                raise DataError(
-                    f"load_state_dict: {key!r} belongs to no parameter of this {type(self).__name__}"
-                ) from None
-            if not type(self).__module__.startswith("anneal."):  # its own step keeps what it likes, as torch's
-                mine = self.state[t]
-                tensor = array.ndim or isinstance(mine.get(rest), Tensor)
-                mine[rest] = Tensor(array, device=t.device) if tensor else array.item()
-                continue
-            if array.shape != (shape := self._shape_of(t, rest)):
+            at = key.find(".", 6 * key.startswith("group.")) + 1  # of the state's own name
+            name, owner, array = key[at:], owners.get(key[:at]), _states.array_of(value)
+            if owner is None:
+                raise DataError(f"load_state_dict: {key!r} belongs to no parameter of this {type(self).__name__}")
+            if isinstance(owner, ParameterGroup):
+                if name != "lr":
+                    self._group_state(owner, name).assign(Tensor(array, device=owner.rate.device))
+                elif np.float32(owner["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
+                    owner["lr"] = float(rate)
+            elif not type(self).__module__.startswith("anneal."):  # its own step keeps what it likes, as torch's
+                mine = self.state[owner]
+                tensor = array.ndim or isinstance(mine.get(name), Tensor)
+                mine[name] = Tensor(array, device=owner.device) if tensor else array.item()
+            elif array.shape != (shape := self._shape_of(owner, name)):
                 raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter has")
-            self._state(t, rest).assign(Tensor(array, device=t.device))
-        for head, owners in (("group.", self.param_groups), ("", self.params)):
-            for i, owner in enumerate(owners):
-                held = self.state.get(owner, {})
-                for gone in [name for name in held if f"{head}{i}.{name}" not in flat]:
-                    outdate_captures(f"an optimiser's state {gone!r} was taken away")
-                    del held[gone]
+            else:
+                self._state(owner, name).assign(Tensor(array, device=owner.device))
+        for head, owner in owners.items():
+            held = self.state.get(owner, {})
+            for gone in [name for name in held if head + name not in flat]:
+                outdate_captures(f"an optimiser's state {gone!r} was taken away")
+                del held[gone]
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
