@@ -270,8 +270,7 @@ class _Shard:
 
     def __init__(self, params: list[Tensor], group: Group) -> None:
         self.params = params
-        self.count = sum([p.numel() for p in params])
-        self.size = -(-self.count // group.size)
+        self.size = -(-sum([p.numel() for p in params]) // group.size)
         self.first, self.ranks = group.rank * self.size, group.size
         # what the inner optimiser trains: its state is kept by it, its values are the parameters' own
         self.part = Tensor(self.of(params).numpy(), device=params[0].device, requires_grad=True)
@@ -284,16 +283,11 @@ class _Shard:
             if low < high:
                 parts.append(t.detach().reshape(-1)[low:high])
             begin += t.numel()
-        if (missing := self.size - sum([p.numel() for p in parts])) > 0:
-            parts.append(Tensor.zeros(missing, dtype=tensors[0].dtype, device=tensors[0].device))
-        return parts[0] if len(parts) == 1 else Tensor.cat(parts)
+        return _padded(parts, self.size, tensors[0])
 
     def whole(self, gradients: Sequence[Tensor]) -> Tensor:
         """Gradients one after another, padded: shape (ranks * size,)."""
-        flat = [g.detach().reshape(-1) for g in gradients]
-        if missing := self.ranks * self.size - self.count:
-            flat.append(Tensor.zeros(missing, dtype=flat[0].dtype, device=flat[0].device))
-        return flat[0] if len(flat) == 1 else Tensor.cat(flat)
+        return _padded([g.detach().reshape(-1) for g in gradients], self.ranks * self.size, gradients[0])
 
     def parts_of(self, whole: Tensor) -> list[Tensor]:
         """The parameters' new values out of all ranks' parts, (ranks, size)."""
@@ -302,6 +296,13 @@ class _Shard:
             found.append(flat[begin : begin + p.numel()].reshape(p.shape).contiguous())  # memory of its own
             begin += p.numel()
         return found
+
+
+def _padded(parts: list[Tensor], size: int, like: Tensor) -> Tensor:
+    """Parts one after another, with zeros behind them up to a size."""
+    if missing := size - sum([p.numel() for p in parts]):
+        parts = [*parts, Tensor.zeros(missing, dtype=like.dtype, device=like.device)]
+    return parts[0] if len(parts) == 1 else Tensor.cat(parts)
 
 
 class ZeroRedundancyOptimizer(Optimizer):
