@@ -368,12 +368,6 @@ class _ChannelNorm(Resettable):
             return self.momentum or 0.0
         return 1.0 / self.num_batches_tracked.float()
 
-    def _follow(self, mean: Tensor, var: Tensor, share: float | Tensor) -> None:
-        """Move the running statistics, if there are any, towards a batch's."""
-        for kept, now in ((self.running_mean, mean), (self.running_var, var)):
-            if kept is not None:
-                kept.assign(kept * (1 - share) + now.detach() * share)
-
     def reset_running_stats(self) -> None:
         """Reset the running statistics: means of 0, variances of 1, no batches."""
         for t, start in ((self.running_mean, 0.0), (self.running_var, 1.0), (self.num_batches_tracked, 0)):
@@ -481,12 +475,11 @@ class SyncBatchNorm(_BatchNorm):
         mean = all_reduce(x.mean(over), group, "mean")
         apart = x - mean.reshape(shape)
         var = all_reduce((apart * apart).mean(over), group, "mean")
-        count = x.numel() // x.shape[1] * group.size
-        self._follow(mean, var * (count / max(1, count - 1)), self._seen())
-        out = apart * (var.reshape(shape) + self.eps).rsqrt()
-        if self.weight is not None:
-            out = out * self.weight.reshape(shape)
-        return out if self.bias is None else out + self.bias.reshape(shape)
+        count, share = x.numel() // x.shape[1] * group.size, self._seen()
+        for kept, now in ((self.running_mean, mean), (self.running_var, var * (count / max(1, count - 1)))):
+            if kept is not None:
+                kept.assign(kept * (1 - share) + now.detach() * share)
+        return F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
 
 
 class _InstanceNorm(_ChannelNorm):
@@ -517,14 +510,8 @@ class _InstanceNorm(_ChannelNorm):
                 f"{name}: x is (batch, {self.num_features}, ...) with {self.axes} axes more, not {x.shape}"
             )
         whole = x if x.ndim == self.axes + 2 else x.unsqueeze(0)
-        mean, var = self.running_mean, self.running_var
-        if mean is None or var is None or self.training:
-            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
-        else:
-            y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
-        if self.training and mean is not None:
-            seen, over = whole.detach(), tuple(range(2, whole.ndim))
-            self._follow(seen.mean(axis=over).mean(axis=0), seen.var(axis=over).mean(axis=0), self.momentum)
+        mean, var, given = self.running_mean, self.running_var, self.training or self.running_mean is None
+        y = F.instance_norm(whole, mean, var, self.weight, self.bias, given, self.momentum, self.eps)
         return y if whole is x else y.squeeze(0)
 
 
