@@ -58,7 +58,7 @@ class Identity(Module):
         return x
 
 
-class Embedding(Resettable):
+class Embedding(Row, Resettable, of="weight padding_idx max_norm norm_type scale_grad_by_freq"):
     """Rows of a (num_embeddings, embedding_dim) table: integers of any shape to that shape plus (embedding_dim,).
 
     >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
@@ -113,8 +113,7 @@ class Embedding(Resettable):
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
-        held = self.max_norm, self.norm_type, self.scale_grad_by_freq
-        return F.embedding(index, self.weight, self.padding_idx, *held)
+        return self._function(index, *self._taken(self))
 
 
 def _row_of(name: str, rows: int, padding_idx: int | None) -> int | None:
@@ -171,7 +170,7 @@ class EmbeddingBag(Resettable):
         return F.embedding_bag(input, self.weight, offsets, *held, per_sample_weights, *ends)
 
 
-class Bilinear(Resettable):
+class Bilinear(Row, Resettable, of="weight bias"):
     """A bilinear layer: `a @ weight[o] @ b` for each output o, plus a bias: (..., in1), (..., in2) to (..., out).
 
     Args:
@@ -200,7 +199,7 @@ class Bilinear(Resettable):
 
     @checked
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return F.bilinear(input1, input2, self.weight, self.bias)
+        return self._function(input1, input2, *self._taken(self))
 
 
 class CosineSimilarity(Row):
@@ -292,7 +291,7 @@ class RMSNorm(Unary, Resettable, of="normalized_shape weight eps"):
         self._place(device, dtype)
 
 
-class GroupNorm(Resettable):
+class GroupNorm(Row, Resettable, of="num_groups weight bias eps"):
     """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
 
     `affine` gives each channel a weight and, but for `bias=False`, a bias, 1 and 0 at first. Raises ShapeError if the
@@ -325,7 +324,7 @@ class GroupNorm(Resettable):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: x has shape (batch, {self.num_channels}, ...), not {x.shape}")
-        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        return self._function(x, *self._taken(self))
 
 
 class _ChannelNorm(Resettable):
