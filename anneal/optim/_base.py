@@ -57,7 +57,7 @@ class _Items(dict[str, Any]):
     """A dict whose other ways of setting and removing an item do not go past `__setitem__` and `__delitem__`."""
 
     update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by what it is: the state is by group
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # of dict's two forms
         self.update(other)
