@@ -110,15 +110,15 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
         raise DataError(
             f"functional_call: {type(module).__name__} has no {', '.join(unknown)}; its tensors are {', '.join(places)}"
         )
-    shared: dict[int, Tensor] = {}
+    shared: dict[Tensor, Tensor] = {}
     for name, given in parameters.items():
         m, attribute = places[name]
         own = vars(m)[attribute]
         if given.shape != own.shape:
             raise DataError(f"functional_call: {name} has shape {given.shape}, the model's is {own.shape}")
-        shared[id(own)] = given
+        shared[own] = given
     own_of = {name: vars(m)[attribute] for name, (m, attribute) in places.items()}
-    new = [parameters[name] if name in parameters else shared.get(id(own), own) for name, own in own_of.items()]
+    new = [parameters[name] if name in parameters else shared.get(own, own) for name, own in own_of.items()]
     with replaced(list(places.values()), new):
         return module(*args, **kwargs)
 

@@ -468,50 +468,40 @@ def register_module_full_backward_hook(hook: Fun) -> RemovableHandle:
 # -- the settings that a printed layer shows, in torch's order and form -----------------------------------------------
 
 
-_PAD = ("1d", "2d", "3d")
-_POOL = "kernel_size stride padding"
-_CONV = "=in_channels =out_channels kernel_size* stride* padding*0 dilation*1"
-_CONV_END = "groups?1 bias?True padding_mode!zeros"
-_NORM = "=num_features eps momentum affine bias track_running_stats"
-_RNN = "=input_size =hidden_size num_layers?1 bias?True batch_first?False dropout?0.0 bidirectional?False"
-_CELL = "=input_size =hidden_size bias?True nonlinearity!tanh"
-
-
-def _of_axes(names: str, shown: str) -> dict[str, str]:
-    return {f"{name}{axes}": shown for name in names.split() for axes in _PAD}
-
-
-# A word is a setting: `name` shows name=value; `=name` the value alone; `name?x` only another value than x; `name!x`
-# that without quotes; `name*` a value for each axis, `name*x` unless all are x.
+# By the names of layers, in which # stands for 1d, 2d and 3d. A word is a setting: `name` shows name=value; `=name` the
+# value alone; `name?x` only another value than x; `name!x` that without quotes; `name*` a value for each axis, `name*x`
+# unless all are x.
+_SHOWN = """
+Conv#: =in_channels =out_channels kernel_size* stride* padding*0 dilation*1 groups?1 bias?True padding_mode!zeros
+ConvTranspose#: =in_channels =out_channels kernel_size* stride* padding*0 dilation*1 output_padding*0 groups?1 bias?True
+BatchNorm# InstanceNorm# SyncBatchNorm: =num_features eps momentum affine bias track_running_stats
+MaxPool#: kernel_size stride padding dilation ceil_mode
+AvgPool#: kernel_size stride padding
+MaxUnpool# AvgPool1d: kernel_size* stride* padding*
+AdaptiveAvgPool# AdaptiveMaxPool#: output_size
+ZeroPad# ReflectionPad# ReplicationPad# CircularPad#: =padding
+RNN LSTM GRU: =input_size =hidden_size num_layers?1 bias?True batch_first?False dropout?0.0 bidirectional?False
+RNNCell LSTMCell GRUCell: =input_size =hidden_size bias?True nonlinearity!tanh
+Hardshrink Softshrink: =lambd
+LayerNorm: =normalized_shape eps elementwise_affine bias
+RMSNorm: =normalized_shape eps elementwise_affine
+GroupNorm: =num_groups =num_channels eps affine bias
+LocalResponseNorm: =size alpha beta k
+Linear: in_features out_features bias
+Bilinear: in1_features in2_features out_features bias
+Embedding: =num_embeddings =embedding_dim padding_idx?None max_norm?None norm_type?2.0 scale_grad_by_freq?False
+EmbeddingBag: =num_embeddings =embedding_dim max_norm?None norm_type?2.0 scale_grad_by_freq?False mode padding_idx?None
+_Dropout: p inplace
+ReLU6: inplace?False
+_Loss _FractionalMaxPool CosineSimilarity:
+PReLU: num_parameters
+Upsample: size?None scale_factor?None mode
+"""
 _TABLE = {
-    **_of_axes("Conv", f"{_CONV} {_CONV_END}"),
-    **_of_axes("ConvTranspose", f"{_CONV} output_padding*0 {_CONV_END}"),
-    **_of_axes("BatchNorm InstanceNorm", _NORM),
-    **_of_axes("MaxPool", f"{_POOL} dilation ceil_mode"),
-    **_of_axes("AvgPool", _POOL),
-    "AvgPool1d": "kernel_size* stride* padding*",
-    **_of_axes("AdaptiveAvgPool AdaptiveMaxPool", "output_size"),
-    **_of_axes("MaxUnpool", "kernel_size* stride* padding*"),
-    **_of_axes("ZeroPad ReflectionPad ReplicationPad CircularPad", "=padding"),
-    **dict.fromkeys(("RNN", "LSTM", "GRU"), _RNN),
-    **dict.fromkeys(("RNNCell", "LSTMCell", "GRUCell"), _CELL),
-    **dict.fromkeys(("Hardshrink", "Softshrink"), "=lambd"),
-    "SyncBatchNorm": _NORM,
-    "LayerNorm": "=normalized_shape eps elementwise_affine bias",
-    "RMSNorm": "=normalized_shape eps elementwise_affine",
-    "GroupNorm": "=num_groups =num_channels eps affine bias",
-    "LocalResponseNorm": "=size alpha beta k",
-    "Linear": "in_features out_features bias",
-    "Bilinear": "in1_features in2_features out_features bias",
-    "Embedding": "=num_embeddings =embedding_dim padding_idx?None max_norm?None norm_type?2.0 scale_grad_by_freq?False "
-    "sparse?False",
-    "EmbeddingBag": "=num_embeddings =embedding_dim max_norm?None norm_type?2.0 scale_grad_by_freq?False mode "
-    "padding_idx?None",
-    "_Dropout": "p inplace",
-    "ReLU6": "inplace?False",
-    **dict.fromkeys(("_Loss", "_FractionalMaxPool", "CosineSimilarity"), ""),
-    "PReLU": "num_parameters",
-    "Upsample": "size?None scale_factor?None mode",
+    name.replace("#", axes): words.split()
+    for names, _, words in [row.partition(":") for row in _SHOWN.splitlines()]
+    for name in names.split()
+    for axes in ("1d", "2d", "3d")
 }
 _OF_TENSORS = {  # settings of which a layer keeps the tensors that they ask for
     "bias": ("bias", "bias_ih"),
@@ -531,7 +521,7 @@ def settings_shown(module: Any) -> str:
     """
     for kind in type(module).__mro__:
         if kind.__name__ in _TABLE and kind.__module__.startswith("anneal.nn."):
-            return _shown(module, kind, _TABLE[kind.__name__].split())
+            return _shown(module, kind, _TABLE[kind.__name__])
     rows = getattr(module, "_settings", ())
     return _shown(module, type(module), ["inplace?False" if name == "inplace" else name for name in rows])
 

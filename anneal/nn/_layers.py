@@ -58,7 +58,7 @@ class Identity(Module):
         return x
 
 
-class Embedding(Resettable):
+class Embedding(Row, Resettable, of="weight padding_idx max_norm norm_type scale_grad_by_freq"):
     """Rows of a (num_embeddings, embedding_dim) table: integers of any shape to that shape plus (embedding_dim,).
 
     >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
@@ -113,8 +113,7 @@ class Embedding(Resettable):
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
-        held = self.max_norm, self.norm_type, self.scale_grad_by_freq
-        return F.embedding(index, self.weight, self.padding_idx, *held)
+        return self._function(index, *self._taken(self))
 
 
 def _row_of(name: str, rows: int, padding_idx: int | None) -> int | None:
@@ -171,7 +170,7 @@ class EmbeddingBag(Resettable):
         return F.embedding_bag(input, self.weight, offsets, *held, per_sample_weights, *ends)
 
 
-class Bilinear(Resettable):
+class Bilinear(Row, Resettable, of="weight bias"):
     """A bilinear layer: `a @ weight[o] @ b` for each output o, plus a bias: (..., in1), (..., in2) to (..., out).
 
     Args:
@@ -200,7 +199,7 @@ class Bilinear(Resettable):
 
     @checked
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
-        return F.bilinear(input1, input2, self.weight, self.bias)
+        return self._function(input1, input2, *self._taken(self))
 
 
 class CosineSimilarity(Row):
@@ -292,7 +291,7 @@ class RMSNorm(Unary, Resettable, of="normalized_shape weight eps"):
         self._place(device, dtype)
 
 
-class GroupNorm(Resettable):
+class GroupNorm(Row, Resettable, of="num_groups weight bias eps"):
     """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
 
     `affine` gives each channel a weight and, but for `bias=False`, a bias, 1 and 0 at first. Raises ShapeError if the
@@ -325,7 +324,7 @@ class GroupNorm(Resettable):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: x has shape (batch, {self.num_channels}, ...), not {x.shape}")
-        return F.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
+        return self._function(x, *self._taken(self))
 
 
 class _ChannelNorm(Resettable):
@@ -367,12 +366,6 @@ class _ChannelNorm(Resettable):
         if self.momentum is not None or self.num_batches_tracked is None:
             return self.momentum or 0.0
         return 1.0 / self.num_batches_tracked.float()
-
-    def _follow(self, mean: Tensor, var: Tensor, share: float | Tensor) -> None:
-        """Move the running statistics, if there are any, towards a batch's."""
-        for kept, now in ((self.running_mean, mean), (self.running_var, var)):
-            if kept is not None:
-                kept.assign(kept * (1 - share) + now.detach() * share)
 
     def reset_running_stats(self) -> None:
         """Reset the running statistics: means of 0, variances of 1, no batches."""
@@ -481,12 +474,11 @@ class SyncBatchNorm(_BatchNorm):
         mean = all_reduce(x.mean(over), group, "mean")
         apart = x - mean.reshape(shape)
         var = all_reduce((apart * apart).mean(over), group, "mean")
-        count = x.numel() // x.shape[1] * group.size
-        self._follow(mean, var * (count / max(1, count - 1)), self._seen())
-        out = apart * (var.reshape(shape) + self.eps).rsqrt()
-        if self.weight is not None:
-            out = out * self.weight.reshape(shape)
-        return out if self.bias is None else out + self.bias.reshape(shape)
+        count, share = x.numel() // x.shape[1] * group.size, self._seen()
+        for kept, now in ((self.running_mean, mean), (self.running_var, var * (count / max(1, count - 1)))):
+            if kept is not None:
+                kept.assign(kept * (1 - share) + now.detach() * share)
+        return F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
 
 
 class _InstanceNorm(_ChannelNorm):
@@ -517,14 +509,8 @@ class _InstanceNorm(_ChannelNorm):
                 f"{name}: x is (batch, {self.num_features}, ...) with {self.axes} axes more, not {x.shape}"
             )
         whole = x if x.ndim == self.axes + 2 else x.unsqueeze(0)
-        mean, var = self.running_mean, self.running_var
-        if mean is None or var is None or self.training:
-            y = F.instance_norm(whole, None, None, self.weight, self.bias, True, self.momentum, self.eps)
-        else:
-            y = F.batch_norm(whole, mean, var, self.weight, self.bias, False, 0.0, self.eps)
-        if self.training and mean is not None:
-            seen, over = whole.detach(), tuple(range(2, whole.ndim))
-            self._follow(seen.mean(axis=over).mean(axis=0), seen.var(axis=over).mean(axis=0), self.momentum)
+        mean, var, given = self.running_mean, self.running_var, self.training or self.running_mean is None
+        y = F.instance_norm(whole, mean, var, self.weight, self.bias, given, self.momentum, self.eps)
         return y if whole is x else y.squeeze(0)
 
 

@@ -317,11 +317,15 @@ class Module(Hooked, Stateful, Explained):
         >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_parameters()]
         ['0.weight', '0.bias']
         """
-        seen: set[int] = set()
+        return self._named(True, prefix, recurse, remove_duplicate)
+
+    def _named(self, trains: bool, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
+        """The parameters, or the buffers, with their names."""
+        seen: set[Tensor] = set()
         for name, module, _, t in self._tensors(recurse=recurse):
-            if module._is_parameter(t) and id(t) not in seen:
+            if module._is_parameter(t) is trains and t not in seen:
                 if remove_duplicate:
-                    seen.add(id(t))
+                    seen.add(t)
                 yield f"{prefix}.{name}" if prefix else name, t
 
     def parameters(self, recurse: bool = True) -> list[Tensor]:
@@ -343,12 +347,7 @@ class Module(Hooked, Stateful, Explained):
         >>> [name for name, _ in nn.BatchNorm1d(2).named_buffers()]
         ['running_mean', 'running_var', 'num_batches_tracked']
         """
-        seen: set[int] = set()
-        for name, module, _, t in self._tensors(recurse=recurse):
-            if not module._is_parameter(t) and id(t) not in seen:
-                if remove_duplicate:
-                    seen.add(id(t))
-                yield f"{prefix}.{name}" if prefix else name, t
+        return self._named(False, prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> list[Tensor]:
         """The buffers: tensors that do not train; without `recurse`, of this module alone."""

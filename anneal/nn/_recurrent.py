@@ -38,9 +38,9 @@ class _Gated(Resettable):
             if bias or len(shape) > 1:
                 setattr(self, kind + suffix, init.uniform(shape, bound))
 
-    # The next state (the output first) from a step's projected input (batch, gates * hidden), the weight and the bias
-    # of the state, and the state.
-    _cell: Callable[[Tensor, Tensor, Tensor | None, list[Tensor]], list[Tensor]]
+    # The next state (the output first) from a step's projected input and projected output of the step before, each
+    # (batch, gates * hidden), and from the state.
+    _cell: Callable[[Tensor, Tensor, list[Tensor]], list[Tensor]]
 
 
 class _Elman(_Gated):
@@ -52,17 +52,16 @@ class _Elman(_Gated):
             raise ShapeError(f'{type(self).__name__}: nonlinearity is "tanh" or "relu", not {nonlinearity!r}')
         self.nonlinearity = nonlinearity
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        h = given + F.linear(state[0], w, b)
+    def _cell(self, given: Tensor, mine: Tensor, state: list[Tensor]) -> list[Tensor]:
+        h = given + mine
         return [h.tanh() if self.nonlinearity == "tanh" else h.relu()]
 
 
 class _Unit(_Gated):
     gates = 3
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
+    def _cell(self, given: Tensor, mine: Tensor, state: list[Tensor]) -> list[Tensor]:
         h, n = state[0], self.hidden_size
-        mine = F.linear(h, w, b)
         r = (given[:, :n] + mine[:, :n]).sigmoid()
         z = (given[:, n : 2 * n] + mine[:, n : 2 * n]).sigmoid()
         new = (given[:, 2 * n :] + r * mine[:, 2 * n :]).tanh()
@@ -72,12 +71,10 @@ class _Unit(_Gated):
 class _LongShort(_Gated):
     gates = 4
 
-    def _cell(self, given: Tensor, w: Tensor, b: Tensor | None, state: list[Tensor]) -> list[Tensor]:
-        h, c = state
-        n = self.hidden_size
-        both = given + F.linear(h, w, b)
+    def _cell(self, given: Tensor, mine: Tensor, state: list[Tensor]) -> list[Tensor]:
+        n, both = self.hidden_size, given + mine
         i, f, g, o = [both[:, k * n : (k + 1) * n] for k in range(4)]
-        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
         return [o.sigmoid() * c.tanh(), c]
 
 
@@ -179,7 +176,7 @@ class RNNBase(_Gated):
                 state = [s[len(last)] for s in initial]
 
                 def step(state: list[Tensor], now: Any, w: Tensor = w, b: Tensor | None = b) -> Any:
-                    new = self._cell(now[0], w, b, state)
+                    new = self._cell(now[0], F.linear(state[0], w, b), state)
                     if now[1] is not None:
                         new = [now[1].where(n, old) for n, old in zip(new, state, strict=True)]
                     return new, new[0]
@@ -332,7 +329,9 @@ class RNNCellBase(_Gated):
             if s.shape != shape:
                 raise ShapeError(f"{name}: for x of this size a state has shape {shape}, not {s.shape}")
             given.append(s)
-        new = self._cell(F.linear(x, self.weight_ih, self.bias_ih), self.weight_hh, self.bias_hh, given)
+        new = self._cell(
+            F.linear(x, self.weight_ih, self.bias_ih), F.linear(given[0], self.weight_hh, self.bias_hh), given
+        )
         return [s.squeeze(0) for s in new] if single else new
 
 

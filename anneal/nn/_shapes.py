@@ -94,7 +94,7 @@ class ChannelShuffle(Unary):
     groups: int
 
 
-class Upsample(Row, function=F.interpolate):
+class Upsample(Unary, function=F.interpolate):
     """A larger image from (batch, channels, h, w): "nearest", "bilinear" and other modes of `functional.interpolate`.
 
     One of `size` (of the result) and `scale_factor` is given; `recompute_scale_factor` makes sizes of the factors
@@ -114,14 +114,6 @@ class Upsample(Row, function=F.interpolate):
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ShapeError(f"{type(self).__name__}: mode is one of {', '.join(MODES)}, not {self.mode!r}")
-
-    @checked
-    def forward(self, x: Tensor) -> Tensor:
-        size, factor = self.size, self.scale_factor
-        if self.recompute_scale_factor and factor is not None:
-            factors = [factor] * (x.ndim - 2) if isinstance(factor, (int, float)) else list(factor)
-            size, factor = [int(n * f) for n, f in zip(x.shape[2:], factors, strict=True)], None
-        return self._function(x, size, factor, self.mode, self.align_corners)
 
 
 class UpsamplingNearest2d(Upsample):

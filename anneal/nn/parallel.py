@@ -133,14 +133,13 @@ def fully_shard(module: Module, units: Iterable[Module] = (), group: distributed
     """
     group = distributed.world() if group is None else group
     distributed.broadcast_all([*module.parameters(), *module.buffers()], group)
-    whole: dict[int, Any] = {}  # a shared parameter has one shard
+    whole: dict[Tensor, Any] = {}  # a shared parameter has one shard
     for m in list(module.modules()):
         for name, p in list(m.named_parameters(recurse=False)):
-            if id(p) not in whole:
-                whole[id(p)] = _shard_of(p, group), p.shape, p
-            part, shape, _ = whole[id(p)]
-            compute(m, name, partial(_gathered, shape=shape, group=group))
-            setattr(m, name + _SHARD, part)
+            if p not in whole:
+                whole[p] = _shard_of(p, group)
+            compute(m, name, partial(_gathered, shape=p.shape, group=group))
+            setattr(m, name + _SHARD, whole[p])
     within = _Units(list(units), group)
     for n, unit in enumerate(within.units):
         vars(unit)["forward"] = partial(within.called, n, unit.forward)
@@ -235,11 +234,11 @@ class _Units:
     def computed(self, number: int, x: Tensor, *whole: Tensor) -> Tensor:
         """Call a unit with the whole of its parameters."""
         unit = self.units[number]
-        of = {id(p): t for p, t in zip(unit.parameters(), whole, strict=True)}
-        places = [(m, name) for _, m, name, t in unit._tensors() if id(t) in of]
+        of = dict(zip(unit.parameters(), whole, strict=True))
+        places = [(m, name) for _, m, name, t in unit._tensors() if t in of]
         self.inside = True
         try:
-            with replaced(places, [of[id(vars(m)[name])] for m, name in places]):
+            with replaced(places, [of[vars(m)[name]] for m, name in places]):
                 made: Tensor = unit(x)
                 return made
         finally:

@@ -74,7 +74,7 @@ class SGD(Optimizer):
             if group["momentum"]:
                 momentum = group.share("momentum")[0]
                 momentum = momentum.cast(wide) if isinstance(momentum, UOp) else momentum
-                begun = "momentum_buffer" in self.state.get(id(t), {})
+                begun = "momentum_buffer" in self.state.get(t, {})
                 b = self._state(t, "momentum_buffer")
                 if dampening:  # the first step takes the whole gradient
                     count = self._state(t, "step", float(begun))
@@ -134,18 +134,18 @@ class Adam(Optimizer):
         copy = count._new_plain(UOp(Op.CONTIGUOUS, _F32, (count.uop,)))
         realize([copy])
         for t in left:
-            self.state.setdefault(id(t), {})[_STEP] = copy
+            self.state[t][_STEP] = copy
         outdate_captures("an optimiser has gradients for other parameters than before")
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         together: dict[Tensor | None, list[Tensor]] = {}
         left: dict[Tensor | None, list[Tensor]] = {}
-        new = [t for t in params if not self.state.get(id(t))] if self.state.get(id(group)) else []
+        new = [t for t in params if not self.state.get(t)] if self.state.get(group) else []
         first = Tensor(np.zeros(1, np.float32), device=params[0].device) if new else None
         for t in new:  # the program put it there, or took its state away: it has made no step
             self.state[t] = {_STEP: first}
         for t in group["params"]:
-            (left if t.grad is None else together).setdefault(self.state.get(id(t), {}).get(_STEP), []).append(t)
+            (left if t.grad is None else together).setdefault(self.state.get(t, {}).get(_STEP), []).append(t)
         for shared, some in together.items():
             if shared in left:
                 self._stay_behind(group, shared, left[shared])
@@ -211,7 +211,7 @@ class Adam(Optimizer):
                 if n in own:
                     outdate_captures("an optimiser's state was loaded")
                     count = shared.get(own[n], Tensor(np.array([own[n]], np.float32), device=t.device))
-                    self.state.setdefault(id(t), {})[_STEP] = shared[own[n]] = count
+                    self.state[t][_STEP] = shared[own[n]] = count
 
 
 class AdamW(Adam):

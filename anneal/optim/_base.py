@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
@@ -14,7 +15,7 @@ from anneal.errors import DataError, GradientError, MissingMethodError, SettingE
 from anneal.ops import Explained, said, take_running_updates
 from anneal.ops.nodes import broadcast, reshape, shrink
 from anneal.optim import _states
-from anneal.optim._states import Saved, States, StepHooks, UpdateInputs
+from anneal.optim._states import Saved, StepHooks, UpdateInputs
 from anneal.runtime import Numbering, composite, here, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
@@ -56,6 +57,7 @@ class _Items(dict[str, Any]):
     """A dict whose other ways of setting and removing an item do not go past `__setitem__` and `__delitem__`."""
 
     update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
+    __hash__ = object.__hash__  # type: ignore[assignment]  # by what it is: the state is by group
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[override,misc]  # of dict's two forms
         self.update(other)
@@ -190,7 +192,7 @@ class Optimizer(StepHooks, Explained):
             given = [t for _, t in given]
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
-        self.state: dict[Any, dict[str, Any]] = States()
+        self.state: dict[Any, dict[str, Any]] = defaultdict(dict)  # of parameters, and of groups
         self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
         for g in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(g)
@@ -211,17 +213,7 @@ class Optimizer(StepHooks, Explained):
         return [t for group in self.param_groups for t in group["params"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {n: v for n, v in vars(self).items() if n not in ("_hooks", "_layout", "step")}
-        return kept | {"state": [self.state.get(id(x)) for x in self._owners()]}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        vars(self).update(saved)
-        # by the ids of the copies: a copied optimiser goes on with the moments that it had
-        self.state = States({id(x): held for x, held in zip(self._owners(), saved["state"]) if held is not None})
-
-    def _owners(self) -> list[Any]:
-        """The groups and their parameters, of which the state is."""
-        return [*self.param_groups, *[t for group in self.param_groups for t in group["params"]]]
+        return {n: v for n, v in vars(self).items() if n not in ("_hooks", "_layout", "step")}
 
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
@@ -257,14 +249,14 @@ class Optimizer(StepHooks, Explained):
                     )
         group = {**self.defaults, **param_group}
         tensors = group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
-        seen = {id(t) for t in self.params}
+        seen = set(self.params)
         for t in tensors:
             frozen = isinstance(t, Tensor) and type(t) is not Tensor  # a Parameter: it may train later
             if not isinstance(t, Tensor) or not t.is_leaf or not (t.requires_grad or frozen):
                 raise GradientError(f"{name}: a parameter must be a tensor made with requires_grad=True, not {t!r}")
-            if id(t) in seen:
+            if t in seen:
                 raise GradientError(f"{name}: a parameter of shape {t.shape} is given twice")
-            seen.add(id(t))
+            seen.add(t)
         _states.check_settings(name, group)
         if tensors:
             if self.param_groups:
@@ -412,9 +404,9 @@ class Optimizer(StepHooks, Explained):
             inputs += (group.rate, *group._data.values())
         if self.found_inf is not None:
             inputs.append(self.found_inf)
-        layout = self._layout
-        if layout is None or not layout.holds(params, self.param_groups, self.state):
-            layout = self._layout = UpdateInputs(params, self.param_groups, self.state)
+        layout, owners = self._layout, [*self.param_groups, *params]
+        if layout is None or not layout.holds(owners, self.state):
+            layout = self._layout = UpdateInputs(owners, self.state)
         states, found_gradients = layout.states(), layout.gradients(params)
         given = [g for g in found_gradients if g is not None]
         key += (layout.names, *[g is None for g in found_gradients], len(inputs))
@@ -428,15 +420,15 @@ class Optimizer(StepHooks, Explained):
         made: dict[Tensor, UOp] = {}
 
         def compute() -> tuple[list[UOp], tuple[list[int], list[Any]]] | None:
-            places = {id(t): n for n, t in enumerate(inputs)}
+            places = {t: n for n, t in enumerate(inputs)}
             made.update(self._updated())
             known = [
-                t for t, u in made.items() if id(t) in places and t._device == inputs[0]._device and u.op not in _VIEWS
+                t for t, u in made.items() if t in places and t._device == inputs[0]._device and u.op not in _VIEWS
             ]
             if len(known) < len(made):
                 return None
             nodes = list(made.values())
-            return nodes, ([places[id(t)] for t in made], [u.provenance[1:3] for u in nodes])
+            return nodes, ([places[t] for t in made], [u.provenance[1:3] for u in nodes])
 
         found = composite(numbering, whole, [u for part in parts for u in layout.templates(numbering, part)], compute)
         if found is None:
@@ -475,7 +467,7 @@ class Optimizer(StepHooks, Explained):
 
     def _state(self, t: Tensor, name: str, start: float = 0.0) -> Tensor:
         """A state tensor of `t`, `start` everywhere at first."""
-        mine = self.state.setdefault(id(t), {})
+        mine = self.state[t]
         s = mine.get(name)
         if s is None:
             shape = self._shape_of(t, name)
@@ -495,12 +487,17 @@ class Optimizer(StepHooks, Explained):
         for hook in self._hooks_of("state_pre"):
             hook(self)
         out = Saved(self.param_groups, self._counts())
-        out |= {f"{i}.{n}": s for i, t in enumerate(self.params) for n, s in self.state.get(id(t), {}).items()}
-        for i, g in enumerate(self.param_groups):
-            out[f"group.{i}.lr"] = g.rate
-            out |= {f"group.{i}.{n}": s for n, s in self.state.get(id(g), {}).items()}
+        for head, owner in self._owners().items():
+            if isinstance(owner, ParameterGroup):
+                out[f"{head}lr"] = owner.rate
+            out |= {head + n: s for n, s in self.state.get(owner, {}).items()}
         out |= self._memory()
         return self._changed_by("state_post", out)  # type: ignore[no-any-return]
+
+    def _owners(self) -> dict[str, Any]:
+        """The parameters and groups, by what the names of their state begin with."""
+        groups = {f"group.{i}.": g for i, g in enumerate(self.param_groups)}
+        return {f"{i}.": t for i, t in enumerate(self.params)} | groups
 
     def _memory(self) -> dict[str, Tensor]:
         """The part of `state_dict` besides the state of parameters and groups."""
@@ -522,38 +519,30 @@ class Optimizer(StepHooks, Explained):
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         """Take over a flat state."""
+        owners = self._owners()
         for key, value in flat.items():
-            head, _, rest = key.partition(".")
-            array = _states.array_of(value)
-            try:
-                if head == "group":
-                    number, _, name = rest.partition(".")
-                    group = self.param_groups[int(number)]
-                    if name == "lr":
-                        if np.float32(group["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
-                            group["lr"] = float(rate)
-                    else:
-                        self._group_state(group, name).assign(Tensor(array, device=group.rate.device))
-                    continue
-                t = self.params[int(head)]
-            except (ValueError, IndexError):
-                raise DataError(
-                    f"load_state_dict: {key!r} belongs to no parameter of this {type(self).__name__}"
-                ) from None
-            if not type(self).__module__.startswith("anneal."):  # its own step keeps what it likes, as torch's
-                mine = self.state.setdefault(id(t), {})
-                tensor = array.ndim or isinstance(mine.get(rest), Tensor)
-                mine[rest] = Tensor(array, device=t.device) if tensor else array.item()
-                continue
-            if array.shape != (shape := self._shape_of(t, rest)):
+            at = key.find(".", 6 * key.startswith("group.")) + 1  # of the state's own name
+            name, owner, array = key[at:], owners.get(key[:at]), _states.array_of(value)
+            if owner is None:
+                raise DataError(f"load_state_dict: {key!r} belongs to no parameter of this {type(self).__name__}")
+            if isinstance(owner, ParameterGroup):
+                if name != "lr":
+                    self._group_state(owner, name).assign(Tensor(array, device=owner.rate.device))
+                elif np.float32(owner["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
+                    owner["lr"] = float(rate)
+            elif not type(self).__module__.startswith("anneal."):  # its own step keeps what it likes, as torch's
+                mine = self.state[owner]
+                tensor = array.ndim or isinstance(mine.get(name), Tensor)
+                mine[name] = Tensor(array, device=owner.device) if tensor else array.item()
+            elif array.shape != (shape := self._shape_of(owner, name)):
                 raise DataError(f"load_state_dict: {key} has shape {array.shape}, not {shape} as its parameter has")
-            self._state(t, rest).assign(Tensor(array, device=t.device))
-        for head, owners in (("group.", self.param_groups), ("", self.params)):
-            for i, owner in enumerate(owners):
-                held = self.state.get(id(owner), {})
-                for gone in [name for name in held if f"{head}{i}.{name}" not in flat]:
-                    outdate_captures(f"an optimiser's state {gone!r} was taken away")
-                    del held[gone]
+            else:
+                self._state(owner, name).assign(Tensor(array, device=owner.device))
+        for head, owner in owners.items():
+            held = self.state.get(owner, {})
+            for gone in [name for name in held if head + name not in flat]:
+                outdate_captures(f"an optimiser's state {gone!r} was taken away")
+                del held[gone]
 
     def _flat(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """A state as `state_dict` gives it; torch's has a dict for each parameter, and settings for each group."""
@@ -573,7 +562,7 @@ class Optimizer(StepHooks, Explained):
         return {f"{i}.{name}": array}
 
     def _group_state(self, group: ParameterGroup, name: str) -> Tensor:
-        mine = self.state.setdefault(id(group), {})
+        mine = self.state[group]
         if name not in mine:
             mine[name] = _states.kept_state(np.zeros(1, np.float32), group.rate.device)
         kept: Tensor = mine[name]

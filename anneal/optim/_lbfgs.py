@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,9 +64,7 @@ class LBFGS(Optimizer):
         super().__init__(params, settings_among(locals()))
         if len(self.param_groups) != 1:
             raise SettingError("LBFGS: takes one group of parameters")
-        self._past: list[tuple[Vector, Vector, float]] = []  # changes of gradient and place, and 1 over their product
-        self._last: tuple[Vector, Vector, float] | None = None  # direction, gradient and length of the last one
-        self._scale, self._directions = 1.0, 0
+        self._kept = _begun()
 
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:  # type: ignore[override]
         """Take up to `max_iter` directions; `closure` forgets gradients, computes the loss and calls backward().
@@ -92,7 +90,8 @@ class LBFGS(Optimizer):
                 found, used = strong_wolfe(partial(self._at, closure, place, d), start, length, d)
                 length, loss, g, _ = found
             self._move(place + length * d)
-            self._last = d, start.grad, length
+            self._kept |= {"direction": d, "slope": start.grad}
+            self._kept["numbers"][0] = length
             if not searches and n != group["max_iter"]:
                 loss, g = float(with_gradients(closure)), self._slope()
             calls += used
@@ -104,73 +103,52 @@ class LBFGS(Optimizer):
 
     def _direction(self, g: Vector, lr: float) -> tuple[Vector, float]:
         """The direction of the next step, and its first length."""
-        self._directions += 1
-        if self._last is None:
+        kept, numbers = self._kept, self._kept["numbers"]
+        numbers[2] += 1
+        if not len(kept["direction"]):
             return -g, min(1.0, 1.0 / float(np.abs(g).sum())) * lr
-        d, before, length = self._last
-        y, s = g - before, d * length
+        y, s = g - kept["slope"], kept["direction"] * numbers[0]
         product = float(y @ s)
         if product > 1e-10:
-            if len(self._past) == self.param_groups[0]["history_size"]:
-                self._past.pop(0)
-            self._past.append((y, s, 1.0 / product))
-            self._scale = product / float(y @ y)
-        q, weights = -g, []
-        for y, s, r in reversed(self._past):
+            for name, new in zip(_PAST, (y, s, 1.0 / product), strict=True):
+                kept[name] = [*kept[name], new][-self.param_groups[0]["history_size"] :]
+            numbers[1] = product / float(y @ y)
+        q, past, weights = -g, list(zip(*[kept[name] for name in _PAST], strict=True)), []
+        for y, s, r in reversed(past):
             weights.append(float(s @ q) * r)
             q = q - weights[-1] * y
-        q = q * self._scale
-        for (y, s, r), weight in zip(self._past, reversed(weights), strict=True):
+        q = q * numbers[1]
+        for (y, s, r), weight in zip(past, reversed(weights), strict=True):
             q = q + s * (weight - float(y @ q) * r)
         return q, lr
 
-    # The state, with torch's names: of the last direction, of the changes of gradient and place with 1 over their
-    # product, and of the three "numbers".
-    _LAST: ClassVar = {"direction": "d", "slope": "prev_flat_grad"}
-    _PAST: ClassVar = {"slopes": "old_dirs", "moves": "old_stps", "shares": "ro"}
-    _NUMBERS = ("t", "H_diag", "n_iter")
-
     def _memory(self) -> dict[str, Tensor]:
-        if self._last is None:
-            return {}
-        direction, slope, length = self._last
-        found = {"direction": direction, "slope": slope, "numbers": np.array([length, self._scale, self._directions])}
-        if self._past:
-            found |= {n: np.stack(v) for n, v in zip(self._PAST, zip(*self._past, strict=True), strict=True)}
-        return {f"group.0.{n}": Tensor(v, device="cpu") for n, v in found.items()}
+        there = self._kept if len(self._kept["direction"]) else {}
+        return {f"group.0.{n}": Tensor(np.array(v), device="cpu") for n, v in there.items() if len(v)}
 
     def state_dict(self) -> dict[str, Tensor]:
         """As of the base. Its `["state"]` has torch's names, without torch's counts of calls."""
         out = super().state_dict()
-        if self._last is not None and isinstance(out, Saved):
-            out.states = lambda: {0: self._as_torchs(out)}
+        if "group.0.direction" in out and isinstance(out, Saved):
+            out.states = lambda: {0: _as_torchs(out)}
         return out
 
-    def _as_torchs(self, out: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The memory in a state as torch has it: the numbers alone, and histories as lists."""
-        length, scale, directions = out["group.0.numbers"].tolist()
-        found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
-        found |= {name: out[f"group.0.{mine}"] for mine, name in self._LAST.items()}
-        return found | {name: list(out.get(f"group.0.{mine}", ())) for mine, name in self._PAST.items()}
-
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
-        mine = {torchs: mine for mine, torchs in (self._LAST | self._PAST).items()} | {n: n for n in self._NUMBERS}
-        return {f"group.0.{mine[name]}": array} if name in mine else {}
+        mine = _TORCHS.get(name, name)
+        return {f"group.0.{mine}": array} if mine in (*self._kept, *_NUMBERS) else {}
 
     def _load(self, flat: Mapping[str, Any]) -> None:
-        names = [*self._LAST, *self._PAST, *self._NUMBERS, "numbers"]
-        size, own = self._place().size, {n.removeprefix("group.0."): v for n, v in flat.items()}
+        kept = _begun()
+        names, size = (*kept, *_NUMBERS), self._place().size
+        own = {n.removeprefix("group.0."): v for n, v in flat.items()}
         found = {n: np.array(array_of(own[n]), np.float64) for n in names if own.get(n) is not None}
         super()._load({n: v for n, v in flat.items() if n.removeprefix("group.0.") not in names})
         if wrong := [n for n in ("direction", "slope") if found.get(n, np.zeros(size)).shape != (size,)]:
             raise DataError(f"load_state_dict: {wrong[0]} is of {found[wrong[0]].size} elements, not {size}")
-        self._past, self._last, self._scale, self._directions = [], None, 1.0, 0
-        numbers = found.get("numbers", [found.get(n) for n in self._NUMBERS])
+        numbers = found.get("numbers", [found.get(n) for n in _NUMBERS])
         if "direction" in found and all(n is not None for n in numbers):
-            length, self._scale, directions = map(float, numbers)
-            self._last, self._directions = (found["direction"], found["slope"], length), int(directions)
-        if "shares" in found:
-            self._past = [(y, s, float(r)) for y, s, r in zip(*[found[n] for n in self._PAST], strict=True)]
+            kept |= {"direction": found["direction"], "slope": found["slope"], "numbers": [*map(float, numbers)]}
+        self._kept = kept | {n: list(found[n]) for n in _PAST if n in found}
 
     def _at(self, closure: Callable[[], Any], place: Vector, d: Vector, t: float) -> Point:
         """The point at a distance along a direction."""
@@ -192,6 +170,24 @@ class LBFGS(Optimizer):
             part = place[at : at + t.numel()].reshape(t.shape)
             t.assign(Tensor(part, dtype=t.dtype, device=t.device))
             at += t.numel()
+
+
+# What is kept, by its names in files: of the last direction; changes of gradient and place, with 1 over their product;
+# and as "numbers" the last length, the scale of a direction, and the count of directions. By torch's names it is:
+_TORCHS = {"d": "direction", "prev_flat_grad": "slope", "old_dirs": "slopes", "old_stps": "moves", "ro": "shares"}
+_PAST, _NUMBERS = ("slopes", "moves", "shares"), ("t", "H_diag", "n_iter")
+
+
+def _begun() -> dict[str, Any]:
+    return {"direction": (), "slope": (), "numbers": [0.0, 1.0, 0], **dict.fromkeys(_PAST, ())}
+
+
+def _as_torchs(out: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The memory in a state as torch has it: the numbers alone, and histories as lists."""
+    length, scale, directions = out["group.0.numbers"].tolist()
+    found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
+    given = {name: out.get(f"group.0.{mine}", ()) for name, mine in _TORCHS.items()}
+    return found | {name: list(v) if _TORCHS[name] in _PAST else v for name, v in given.items()}
 
 
 # -- a line search for strong Wolfe conditions, with cubic interpolation (Nocedal and Wright, 2006, section 3.5)
@@ -274,8 +270,7 @@ class _Shard:
 
     def __init__(self, params: list[Tensor], group: Group) -> None:
         self.params = params
-        self.count = sum([p.numel() for p in params])
-        self.size = -(-self.count // group.size)
+        self.size = -(-sum([p.numel() for p in params]) // group.size)
         self.first, self.ranks = group.rank * self.size, group.size
         # what the inner optimiser trains: its state is kept by it, its values are the parameters' own
         self.part = Tensor(self.of(params).numpy(), device=params[0].device, requires_grad=True)
@@ -288,16 +283,11 @@ class _Shard:
             if low < high:
                 parts.append(t.detach().reshape(-1)[low:high])
             begin += t.numel()
-        if (missing := self.size - sum([p.numel() for p in parts])) > 0:
-            parts.append(Tensor.zeros(missing, dtype=tensors[0].dtype, device=tensors[0].device))
-        return parts[0] if len(parts) == 1 else Tensor.cat(parts)
+        return _padded(parts, self.size, tensors[0])
 
     def whole(self, gradients: Sequence[Tensor]) -> Tensor:
         """Gradients one after another, padded: shape (ranks * size,)."""
-        flat = [g.detach().reshape(-1) for g in gradients]
-        if missing := self.ranks * self.size - self.count:
-            flat.append(Tensor.zeros(missing, dtype=flat[0].dtype, device=flat[0].device))
-        return flat[0] if len(flat) == 1 else Tensor.cat(flat)
+        return _padded([g.detach().reshape(-1) for g in gradients], self.ranks * self.size, gradients[0])
 
     def parts_of(self, whole: Tensor) -> list[Tensor]:
         """The parameters' new values out of all ranks' parts, (ranks, size)."""
@@ -306,6 +296,13 @@ class _Shard:
             found.append(flat[begin : begin + p.numel()].reshape(p.shape).contiguous())  # memory of its own
             begin += p.numel()
         return found
+
+
+def _padded(parts: list[Tensor], size: int, like: Tensor) -> Tensor:
+    """Parts one after another, with zeros behind them up to a size."""
+    if missing := size - sum([p.numel() for p in parts]):
+        parts = [*parts, Tensor.zeros(missing, dtype=like.dtype, device=like.device)]
+    return parts[0] if len(parts) == 1 else Tensor.cat(parts)
 
 
 class ZeroRedundancyOptimizer(Optimizer):
@@ -397,12 +394,12 @@ class ZeroRedundancyOptimizer(Optimizer):
         """The state of the parameters as the optimiser of one process has it: every process calls this, and gets all of
         it.
         """
-        numbers = {id(p): n for n, p in enumerate(self.params)}
+        numbers = {p: n for n, p in enumerate(self.params)}
         out: dict[str, Tensor] = {}
         for s in self.shards:
-            for name, mine in self.state.get(id(s.part), {}).items():
+            for name, mine in self.state.get(s.part, {}).items():
                 whole = s.parts_of(all_gather(mine, self.group)) if mine.shape == (s.size,) else [mine] * len(s.params)
-                out |= {f"{numbers[id(p)]}.{name}": t for p, t in zip(s.params, whole, strict=True)}
+                out |= {f"{numbers[p]}.{name}": t for p, t in zip(s.params, whole, strict=True)}
         realize(list(out.values()))
         return out
 
@@ -414,10 +411,10 @@ class ZeroRedundancyOptimizer(Optimizer):
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         """Take over the state of an optimiser of one process, or of this class with any number of processes."""
-        numbers = {id(p): n for n, p in enumerate(self.params)}
+        numbers = {p: n for n, p in enumerate(self.params)}
         mine = {key: value for key, value in flat.items() if key.startswith("group.")}
         for k, s in enumerate(self.shards):
-            of = [numbers[id(p)] for p in s.params]
+            of = [numbers[p] for p in s.params]
             for name in [key.partition(".")[2] for key in flat if key.startswith(f"{of[0]}.")]:
                 given = [flat.get(f"{n}.{name}") for n in of]
                 whole = [t if isinstance(t, Tensor) else Tensor(t) for t in given if t is not None]

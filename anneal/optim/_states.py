@@ -21,34 +21,6 @@ from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
 
 
-class States(dict[Any, dict[str, Any]]):
-    """State tensors by the id of their parameter or group; a tensor is taken for its id, as torch's `state[p]`."""
-
-    def __missing__(self, key: Any) -> dict[str, Any]:
-        if isinstance(key, int):
-            raise KeyError(key)
-        return self.setdefault(id(key), {})
-
-    def __contains__(self, key: object) -> bool:
-        return super().__contains__(_number(key))
-
-    def __setitem__(self, key: Any, value: dict[str, Any]) -> None:
-        super().__setitem__(_number(key), value)
-
-    def __delitem__(self, key: Any) -> None:
-        super().__delitem__(_number(key))
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return super().get(_number(key), default)
-
-    def pop(self, key: Any, *default: Any) -> Any:
-        return super().pop(_number(key), *default)
-
-
-def _number(key: Any) -> int:
-    return key if isinstance(key, int) else id(key)
-
-
 def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
     """Have the settings and the `state` of a `group` on the device that its parameters moved to.
 
@@ -60,15 +32,15 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
             f"a group's parameters are on {' and '.join(map(repr, sorted(devices)))}: give those of each device a group"
         )
     (device,) = devices
-    moved: dict[int, Tensor] = {}
+    moved: dict[Tensor, Tensor] = {}
     outdate_captures("an optimiser's parameters moved to another device")
-    for held in (group._data, *[state.get(id(x), {}) for x in (group, *group["params"])]):
+    for held in (group._data, *[state.get(x, {}) for x in (group, *group["params"])]):
         for name, s in held.items():
             if isinstance(s, Tensor) and s._device != device:
-                if id(s) not in moved:
+                if s not in moved:
                     with Context():  # no part of what a jit function records: its replays go on from there
-                        moved[id(s)] = kept_state(s.detach().numpy(), device)
-                held[name] = moved[id(s)]
+                        moved[s] = kept_state(s.detach().numpy(), device)
+                held[name] = moved[s]
     group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
 
 
@@ -288,34 +260,28 @@ _LATE, _NODE, _GRADIENT = attrgetter("late"), attrgetter("uop"), attrgetter("_gr
 
 
 class UpdateInputs:
-    """The parameters of an optimiser, and the dicts of their state, as long as none is put there or taken.
+    """The dicts of an optimiser's state, as long as none is put there or taken.
 
     Args:
-        params: the parameters of all groups.
-        groups: the groups.
-        state: the state, by the ids of groups and parameters.
+        owners: the groups, and the parameters of all of them.
+        state: the state, by groups and parameters.
     """
 
-    def __init__(self, params: Sequence[Tensor], groups: Sequence[Any], state: dict[Any, dict[str, Any]]) -> None:
-        self._params, self._ids = params, [*map(id, groups), *map(id, params)]
-        self._held = self._dicts(state)
+    def __init__(self, owners: Sequence[Any], state: Mapping[Any, dict[str, Any]]) -> None:
+        self._owners, self._held = owners, list(map(state.get, owners))
         self._there = [held for held in self._held if held is not None]
         self.names = tuple(map(tuple, self._there)), tuple([held is None for held in self._held])
 
-    def _dicts(self, state: dict[Any, dict[str, Any]]) -> list[dict[str, Any] | None]:
-        return [dict.get(state, i) for i in self._ids]  # the state's own `get` takes parameters, too
-
-    def holds(self, params: Sequence[Tensor], groups: Sequence[Any], state: dict[Any, dict[str, Any]]) -> bool:
+    def holds(self, owners: Sequence[Any], state: Mapping[Any, dict[str, Any]]) -> bool:
         """True if it is as it would be made now.
 
         Args:
-            params: as for the class, and so are `groups` and `state`.
+            owners: as for the class, and so is `state`.
         """
         return (
-            len(groups) + len(params) == len(self._ids)
-            and all(map(is_, params, self._params))
-            and all(map(is_, self._dicts(state), self._held))
-            and self._ids[: len(groups)] == list(map(id, groups))
+            len(owners) == len(self._owners)
+            and all(map(is_, owners, self._owners))
+            and all(map(is_, map(state.get, owners), self._held))
             and tuple(map(tuple, self._there)) == self.names[0]
         )
 

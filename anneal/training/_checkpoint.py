@@ -140,10 +140,11 @@ class Checkpoint:
 
     def _parts(self) -> list[str]:
         """The names, as checkpoints have them, of what each process has its part of."""
-        optimizer, found = self.training.optimizer, [f"model.{name}" for name in self.shards]
+        optimizer, shards = self.training.optimizer, set(self.shards.values())
+        found = [f"model.{name}" for name in self.shards]
         for n, p in enumerate(optimizer.params):
-            if any(p is s for s in self.shards.values()):
-                state = optimizer.state.get(id(p), {})
+            if p in shards:
+                state = optimizer.state.get(p, {})
                 found += [f"optimizer.{n}.{name}" for name, t in state.items() if t.shape == p.shape]
         return found
 
@@ -258,8 +259,8 @@ class Training:
         self.scaler.scale(loss).backward()
         results = []
         if self.group.size > 1:
-            shards = set(map(id, nn.parallel.shards_of(self.model).values()))  # their gradients are means already
-            parameters = [p for p in self.model.parameters() if id(p) not in shards]
+            shards = set(nn.parallel.shards_of(self.model).values())  # their gradients are means already
+            parameters = [p for p in self.model.parameters() if p not in shards]
             results = average_gradients(parameters, self.group, [loss], bucket=self.bucket, wire=self.wire)
             (loss,) = results
         if self.clip is not None or self.gradient_norm is not None:
