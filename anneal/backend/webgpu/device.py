@@ -7,8 +7,7 @@ import struct
 import sys
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, cast
@@ -19,7 +18,7 @@ import wgpu
 from anneal import cache, progress, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.device import Call, Device, Limits, Program, Reader
+from anneal.backend.device import BoundCache, Call, Device, Limits, Program, Reader
 from anneal.backend.promises import Finisher
 from anneal.backend.webgpu.adapters import (
     AdapterInfo,
@@ -117,7 +116,7 @@ class WebGpuDevice(Device[DeviceBuffer]):
         self._pipelines: Recent[str, Future[tuple[Any, Any]]] = Recent(_PROGRAMS_KEPT)
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
-        self._groups: OrderedDict[Any, tuple[Any, list[DeviceBuffer]]] = OrderedDict()
+        self._groups: BoundCache[Any] = BoundCache(_GROUPS_KEPT, _GROUPS_KEPT)  # bind groups, by pipelines
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
         self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
@@ -176,8 +175,7 @@ class WebGpuDevice(Device[DeviceBuffer]):
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
         self._buffers.discard(buffer)
         self._let_go += buffer.nbytes
-        for key in list(buffer.groups):
-            self._forget(key)
+        self._groups.left(buffer)
 
     def empty_cache(self) -> None:
         """Give back unused memory; waits, so that the driver has it back too."""
@@ -185,11 +183,6 @@ class WebGpuDevice(Device[DeviceBuffer]):
             super().empty_cache()
             self.queue.empty_cache()
             self.synchronize()
-
-    def _forget(self, key: Any) -> None:
-        _, buffers = self._groups.pop(key)
-        for b in buffers:
-            b.groups.discard(key)
 
     def upload(self, buffer: DeviceBuffer, data: Array) -> None:
         """Copy host data in; bools become 0 and 1 as u32."""
@@ -382,27 +375,28 @@ class WebGpuDevice(Device[DeviceBuffer]):
     def bind_group(self, program: WebGpuProgram, buffers: Sequence[DeviceBuffer]) -> Any:
         """The buffers of a program's bindings, as wgpu takes them."""
         used = [buffers[p.slot] for p in program.kernel.params]
-        key = (program.source, *map(id, used))
-        found = self._groups.get(key)
-        if found is not None:
-            self._groups.move_to_end(key)
-            return found[0]
-        with translated(lambda: f"while binding kernel {program.name}"):
-            group = self.gpu.create_bind_group(layout=program.layout, entries=self.entries(program.kernel, buffers))
-        # The buffers are kept with the group: an id is only an identity while its object lives.
-        self._groups[key] = group, used
-        for b in used:
-            b.groups.add(key)
-        if len(self._groups) > _GROUPS_KEPT:
-            self._forget(next(iter(self._groups)))
+        group = self._groups.of(program.pipeline, used)
+        if group is None:
+            with translated(lambda: f"while binding kernel {program.name}"):
+                group = self.new_group(program, buffers)
+            self._groups.put(group, program.pipeline, used)
         return group
 
     def _bindings(self, kernel: GeneratedKernel) -> tuple[Binding, ...]:
         return bindings_of(kernel.params, self.target.binding_bytes)
 
-    def entries(self, kernel: GeneratedKernel, buffers: Buffers) -> list[dict[str, Any]]:
-        """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
-        return [_entry(b.number, buffers[b.slot], b.offset, b.length) for b in self._bindings(kernel)]
+    def new_group(self, program: WebGpuProgram, buffers: Buffers) -> Any:
+        """The same, made anew, of buffers that are found by slot; large ones in segments."""
+        bindings = self._bindings(program.kernel)
+        return self._group(program.layout, [(b.number, buffers[b.slot], b.offset, b.length) for b in bindings])
+
+    def _group(self, layout: Any, parts: Iterable[tuple[int, DeviceBuffer, int, int]]) -> Any:
+        """A bind group of parts of buffers, each with its number, where it begins, and the bytes it has at most."""
+        entries = [
+            {"binding": n, "resource": {"buffer": b.gpu, "offset": at, "size": min(most, b.nbytes - at)}}
+            for n, b, at, most in parts
+        ]
+        return self.gpu.create_bind_group(layout=layout, entries=entries)
 
     def _table(self, names: tuple[str, ...]) -> DeviceBuffer:
         """The memory from which kernels read the values of these variables: the same for every batch."""
@@ -431,8 +425,8 @@ class WebGpuDevice(Device[DeviceBuffer]):
         out = []
         for i in range(0, len(buffers), width):
             some = [*buffers[i : i + width], *[buffers[i]] * width][:width]
-            entries = [_entry(n, b, 0, self.target.binding_bytes) for n, b in enumerate(some)]
-            out.append((pipeline, self.gpu.create_bind_group(layout=group, entries=entries), 0, 0, 0))
+            made = self._group(group, [(n, b, 0, self.target.binding_bytes) for n, b in enumerate(some)])
+            out.append((pipeline, made, 0, 0, 0))
         return out
 
     def describe(self) -> dict[str, Any]:
@@ -452,12 +446,6 @@ class WebGpuDevice(Device[DeviceBuffer]):
             },
             "implementation": f"{self.made_by.name} {self.made_by.version}",
         }
-
-
-def _entry(binding: int, buffer: DeviceBuffer, offset: int, most: int) -> dict[str, Any]:
-    """A part of a buffer, of at most so many bytes, under the number of a binding."""
-    size = min(most, buffer.nbytes - offset)
-    return {"binding": binding, "resource": {"buffer": buffer.gpu, "offset": offset, "size": size}}
 
 
 def open_device(

@@ -30,14 +30,12 @@ from anneal.uop import references
 
 
 class DeviceBuffer:
-    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on
-    it."""
+    """Device memory. `nbytes` is what was asked for, rounded up to whole words."""
 
-    __slots__ = ("gpu", "groups", "nbytes")
+    __slots__ = ("gpu", "nbytes")
 
     def __init__(self, gpu: Any, nbytes: int) -> None:
         self.gpu, self.nbytes = gpu, nbytes
-        self.groups: set[Any] = set()
 
 
 Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
