@@ -172,10 +172,7 @@ class BufferPool(Generic[Buffer]):
 
 class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
     """What was made for an owner, such as a plan, and some buffers, until one of these leaves the device: a loop meets
-    the same ones every second round. Those of the longest unused go first.
-
-    Keys are ids: of an owner that is kept, and of buffers that are the device's.
-    """
+    the same ones every second round. Keys are ids: of an owner that is kept, and of buffers that are the device's."""
 
     __slots__ = ("_keys",)
 
@@ -201,8 +198,7 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
 
     def drop(self, owner: object, buffers: Iterable[object]) -> None:
         """Keep it no longer: it failed."""
-        key = (id(owner), *map(id, buffers))
-        if key in self:
+        if (key := (id(owner), *map(id, buffers))) in self:
             del self[key]
 
     def left(self, buffer: object) -> None:

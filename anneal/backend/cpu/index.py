@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from anneal.rewrite import Sum
-from anneal.uop import Nodes, Op, Src, UOp, toposort
+from anneal.uop import Op, Src, UOp, toposort
 
 
 @dataclass(slots=True)
@@ -115,9 +115,9 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     return done[index]
 
 
-def _parts(u: UOp) -> Nodes:
+def _parts(u: UOp) -> Src:
     """The expressions that one is linear in, or divides."""
-    return u.src if u.op in (Op.IDIV, Op.MOD) else [t for t in Sum.of(u).terms if t is not u][::-1]
+    return u.src if u.op in (Op.IDIV, Op.MOD) else tuple([t for t in Sum.of(u).terms if t is not u])[::-1]
 
 
 def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:

@@ -7,20 +7,18 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import wgpu
 
 from anneal.backend.device import Batch, Timed
 from anneal.backend.promises import Promise
+from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import Buffers, DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
 from anneal.uop.sizes import Sizes, evaluator
-
-if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import WebGpuDevice
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Barriers: between which dispatches the GPU must wait, and how one wait serves several.
@@ -134,7 +132,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
 
     waits = False
 
-    def __init__(self, device: WebGpuDevice, calls: Sequence[BoundCall], values: Sizes) -> None:
+    def __init__(self, device: OpenAdapter, calls: Sequence[BoundCall], values: Sizes) -> None:
         self.device = device
         self._calls = calls  # the buffers are kept alive for as long as they may be used
         self.names = [program.name for program, *_ in calls]

@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from anneal import cache, codegen, settings
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.webgpu.batch import WebGpuBatch
+from anneal.backend.webgpu.opened import OpenAdapter
 from anneal.backend.webgpu.queue import WebGpuProgram, translated
 from anneal.errors import CompilerError, DeviceError
 from anneal.frozen import frozen
@@ -22,9 +23,6 @@ from anneal.rewrite import over, rebuild
 from anneal.schedule import members_of, name_of, overwrites_rows, read_elements
 from anneal.uop import Op, Src, UOp, by_name, dtypes, toposort
 from anneal.uop.sizes import variables_of
-
-if TYPE_CHECKING:
-    from anneal.backend.webgpu.device import WebGpuDevice
 
 Opts = tuple[codegen.Opt, ...]
 
@@ -39,7 +37,7 @@ _CHUNK = 16  # pipelines that are built side by side
 _TEXT = 96 << 10  # bytes of WGSL above which compiling takes too long
 
 
-def best_opts(device: WebGpuDevice, sink: UOp, width: int) -> Opts | None:
+def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
     """The fastest opts found for a kernel on `device`, or None for the heuristic's.
 
     The search starts from the heuristic's opts and from none, keeps the best few and tries what is one step away from
@@ -83,7 +81,7 @@ class _Outcome:
 
 
 class _Search:
-    def __init__(self, device: WebGpuDevice, sink: UOp, width: int) -> None:
+    def __init__(self, device: OpenAdapter, sink: UOp, width: int) -> None:
         self.device, self.sink, self.width = device, sink, width
         if len(members_of(sink)) > 1:
             raise _Unsuitable("it is several kernels in one launch")
@@ -256,7 +254,7 @@ class _Search:
 class _Scratch:
     """Memory for a kernel's parameters, and what goes back in before values are compared."""
 
-    def __init__(self, device: WebGpuDevice, sink: UOp) -> None:
+    def __init__(self, device: OpenAdapter, sink: UOp) -> None:
         self.device = device
         params = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.PARAM}
         if 4 * sum(u.size for u in params.values()) > _SCRATCH:

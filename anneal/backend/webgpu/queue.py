@@ -95,7 +95,7 @@ Dispatch = tuple[Any, Any, int, int, int]
 _STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 _GIVING = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
 _WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-# Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
+# Transfer memory that is kept: its pages are mapped already, which makes the next read several times faster.
 _SPARE_BYTES = 768 << 20
 _AT_ONCE = 64 << 20  # what is read through one piece of it, unless somebody asks for more
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
@@ -112,7 +112,7 @@ _UNUSED = 2  # references of an array that only a list has: that, and the argume
 _KEPT_BYTES = 512 << 20  # of arrays that were read: one that nobody has any more is written again, its pages are there
 
 
-class Staging(NamedTuple):
+class Transfer(NamedTuple):
     """Memory that the host reads or writes, of `room` bytes, and where in it each of several buffers' bytes are."""
 
     memory: Any
@@ -152,7 +152,7 @@ class Queue:
     def __init__(self, gpu: Any) -> None:
         self.gpu = gpu
         self._spare: BufferPool[Any] = BufferPool(_SPARE_BYTES, lambda buffer: None)
-        self._given: dict[int, deque[Staging]] = {}  # by the size of their staging memory
+        self._given: dict[int, deque[Transfer]] = {}  # by the size of their staging memory
         self._kept: list[Bytes] = []  # arrays that were read
         self._crew = Crew(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
@@ -235,7 +235,7 @@ class Queue:
             return [self._read_long(*p) if p[1] > _PIECE else self.read([p])[0] for p in pieces]
         return self.end_read(self.start_read(pieces), lambda views: [v.copy() for v in views])
 
-    def start_read(self, pieces: Sequence[tuple[Any, int]], begin: int = 0) -> Staging:
+    def start_read(self, pieces: Sequence[tuple[Any, int]], begin: int = 0) -> Transfer:
         """Submit copies of the first bytes of several buffers into staging memory; `end_read` waits for them.
 
         Args:
@@ -247,9 +247,9 @@ class Queue:
         for start, (buffer, nbytes) in zip(starts, pieces):
             self._copy(buffer, begin, staging, start, nbytes)
         self.submit()
-        return Staging(staging, room, starts, [n for _, n in pieces], self._submitted(), self._submissions)
+        return Transfer(staging, room, starts, [n for _, n in pieces], self._submitted(), self._submissions)
 
-    def end_read(self, reading: Staging, use: Callable[[list[Bytes]], T]) -> T:
+    def end_read(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
         """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
         after the read is not waited for, where the library can tell."""
         made = self._map(reading, use)
@@ -261,7 +261,7 @@ class Queue:
         """`read` of one buffer piece by piece: the next is copied off the device while threads copy one out."""
         out = self._room(nbytes)
         begins = range(0, nbytes, _PIECE)
-        readings: deque[Staging] = deque()
+        readings: deque[Transfer] = deque()
         for n in range(len(begins) + 1):
             if n < len(begins):
                 readings.append(self.start_read([(buffer, min(_PIECE, nbytes - begins[n]))], begins[n]))
@@ -289,7 +289,7 @@ class Queue:
 
     def wait(self) -> None:
         """Wait until everything asked for so far has been done."""
-        # Staging a word back: wgpu-py's own wait is broken in some versions.
+        # Transfer a word back: wgpu-py's own wait is broken in some versions.
         if self._word is None:
             self._word = self.gpu.create_buffer(size=4, usage=_WORD)
         self.read([(self._word, 4)])
@@ -332,7 +332,7 @@ class Queue:
         """The mark of the last submission, if the library has marks."""
         return None
 
-    def _map(self, reading: Staging, use: Callable[[list[Bytes]], T]) -> T:
+    def _map(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
         staging, size = reading.memory, reading.starts[-1]
         staging.map_sync(wgpu.MapMode.READ, 0, size)
         try:
@@ -414,7 +414,7 @@ class DirectQueue(Queue):
             given = self._ffi.from_buffer(data)
             self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)
 
-    def start_giving(self, sizes: list[int]) -> tuple[Staging, list[Bytes]]:
+    def start_giving(self, sizes: list[int]) -> tuple[Transfer, list[Bytes]]:
         """Memory of the host, of so many bytes for each of several buffers, and views of it to be written, for
         `end_giving`."""
         starts = _starts(sizes)
@@ -425,10 +425,10 @@ class DirectQueue(Queue):
             self._hold(memory._internal, wgpu.MapMode.WRITE, room, after)
         else:
             memory = self.gpu.create_buffer(size=room, usage=_GIVING, mapped_at_creation=True)
-        made = Staging(memory, room, starts, sizes)
+        made = Transfer(memory, room, starts, sizes)
         return made, made.parts(self._bytes(self._lib.wgpuBufferGetMappedRange, memory._internal, room))
 
-    def end_giving(self, given: Staging, buffers: Sequence[Any]) -> None:
+    def end_giving(self, given: Transfer, buffers: Sequence[Any]) -> None:
         """Copy what was written into the buffers, before whatever is submitted next."""
         self._lib.wgpuBufferUnmap(given.memory._internal)
         for start, size, buffer in zip(given.starts, given.sizes, buffers):
@@ -446,7 +446,7 @@ class DirectQueue(Queue):
         """Map the first bytes of a buffer, once the submission `after` has ended. Raises GPUError where that fails."""
         raise NotImplementedError
 
-    def _map(self, reading: Staging, use: Callable[[list[Bytes]], T]) -> T:
+    def _map(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
         handle, size = reading.memory._internal, reading.starts[-1]
         self._hold(handle, wgpu.MapMode.READ, size, reading.after)
         try:

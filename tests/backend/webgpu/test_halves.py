@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from anneal.backend.webgpu import WebGpuDevice
-from anneal.backend.webgpu.device import rounds_halves
+from anneal.backend.webgpu.opened import rounds_halves
 from anneal.codegen import Target, generate
 from anneal.uop import UOp, dtypes
 from tests.backend.webgpu.run import run
