@@ -71,7 +71,7 @@ OTHERWISE = {
 # what `empty_cache()` empties, besides a bound in bytes or of its own
 EMPTIED = {
     "anneal.backend.cpu.primitives.SHARED.ones",
-    *[f"{CPU}.{name}" for name in ("_idle", "_kept", "_keys")],
+    *[f"{CPU}.{name}" for name in ("_idle", "batches", "batches._keys")],
     *[f"{CPU}.pool.{name}" for name in ("_free", "_numbers")],
 }
 

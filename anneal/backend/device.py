@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import heapq
 import itertools
+import sys
 import threading
 import time
 import weakref
@@ -17,13 +18,14 @@ from anneal.backend.arrays import Array
 from anneal.errors import DeviceError, OutOfMemoryError
 from anneal.frozen import frozen
 from anneal.progress import told
-from anneal.uop import DType, Ints, UOp, arena
+from anneal.uop import DType, Ints, UOp, Weighed, arena
 
 if TYPE_CHECKING:
     from anneal.backend.memory import MemoryReport, MemoryUse, Reserved
     from anneal.schedule import CostModel, Kernel
 
 Buffer = TypeVar("Buffer")
+T = TypeVar("T")
 
 
 # A promise of arrays that a device was asked for: it waits for them, and gives the result of a function of them.
@@ -168,10 +170,58 @@ class BufferPool(Generic[Buffer]):
         self.held = 0
 
 
+class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
+    """What was made for an owner, such as a plan, and some buffers, until one of these leaves the device: a loop meets
+    the same ones every second round. Keys are ids: of an owner that is kept, and of buffers that are the device's."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, most: int, heavy: int) -> None:
+        super().__init__(most, heavy)
+        self._keys: dict[int, set[Ints]] = {}  # by the ids of the buffers
+
+    def of(self, owner: object, buffers: Iterable[object]) -> T | None:
+        """What was made for these; it is the one used last then."""
+        key = (id(owner), *map(id, buffers))
+        found = self.pop(key, None)
+        if found is None:
+            return None
+        self[key] = found
+        return found[0]
+
+    def put(self, made: T, owner: object, buffers: Iterable[object], weight: int = 1) -> None:
+        """Have `of` find what was made; may push others out."""
+        key = (id(owner), *map(id, buffers))
+        for b in key[1:]:
+            self._keys.setdefault(b, set()).add(key)
+        self.keep(key, (made, owner), weight)
+
+    def drop(self, owner: object, buffers: Iterable[object]) -> None:
+        """Keep it no longer: it failed."""
+        if (key := (id(owner), *map(id, buffers))) in self:
+            del self[key]
+
+    def left(self, buffer: object) -> None:
+        """Forget all that was made for a buffer."""
+        for key in list(self._keys.get(id(buffer), ())):
+            del self[key]
+
+    def __delitem__(self, key: Ints) -> None:
+        super().__delitem__(key)
+        for b in {*key[1:]}:
+            keys = self._keys[b]
+            keys.discard(key)
+            if not keys:
+                del self._keys[b]
+
+    def clear(self) -> None:
+        super().clear()
+        self._keys.clear()
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-_KEPT = 64  # batches of a device
 _OF_PEAK = 8  # the pool has at most so many times what was in use at once, if that is more than a quarter of its budget
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.
 OpaqueBuffer = NewType("OpaqueBuffer", object)
@@ -222,11 +272,7 @@ class Device(ABC, Generic[Buffer]):
     def __init__(self, pool_bytes: int) -> None:
         self.lock = threading.RLock()
         self.pool: BufferPool[Buffer] = BufferPool(pool_bytes, self._left)
-        # Batches that may run again on the same buffers: a loop meets them every second round. By key, with the
-        # object that the key names by its id; and the keys by the ids of the buffers.
-        self._kept: dict[Ints, tuple[Batch[Buffer], object]] = {}
-        self._keys: dict[int, set[Ints]] = {}
-        self._kept_calls = 0
+        self.batches: BoundCache[Batch[Buffer]] = BoundCache(sys.maxsize, self._CALLS)  # that may run again
         # Memory that later rounds of a loop may write anew, which goes with the loop's launch; and its bytes, at most.
         self._idle: list[weakref.ref[Idle]] = []
         self._idle_bytes = self._idle_looked = 0
@@ -432,57 +478,13 @@ class Device(ABC, Generic[Buffer]):
                 return
             self.end_idle()
             self._reclaim()
-            for key in list(self._kept):
-                self._forget_batch(key)
+            self.batches.clear()
             with self._changing:
                 self.pool.clear()
 
-    def kept(self, owner: object, buffers: Sequence[Buffer]) -> Batch[Buffer] | None:
-        """The batch that was kept for `owner` (the plan that it runs) and these buffers."""
-        key = (id(owner), *map(id, buffers))
-        found = self._kept.pop(key, None)
-        if found is None:
-            return None
-        self._kept[key] = found  # reinserted last: most recently used
-        return found[0]
-
-    def keep(self, owner: object, buffers: Sequence[Buffer], batch: Batch[Buffer]) -> None:
-        """Have `kept` find a batch until one of its buffers is no longer the device's, or many others were kept.
-
-        Args:
-            owner: the object, such as a plan, that they are kept for.
-        """
-        key = (id(owner), *map(id, buffers))
-        while len(self._kept) >= _KEPT and self._kept_calls + len(batch.names) > self._CALLS:
-            self._forget_batch(next(iter(self._kept)))
-        self._kept[key] = batch, owner
-        self._kept_calls += len(batch.names)
-        for b in key[1:]:
-            self._keys.setdefault(b, set()).add(key)
-
-    def forget_batch(self, owner: object, buffers: Sequence[Buffer]) -> None:
-        """Keep a batch no longer: it failed.
-
-        Args:
-            owner: the object, such as a plan, that they are kept for.
-            buffers: the buffers.
-        """
-        self._forget_batch((id(owner), *map(id, buffers)))
-
-    def _forget_batch(self, key: Ints) -> None:
-        if (found := self._kept.pop(key, None)) is None:
-            return
-        self._kept_calls -= len(found[0].names)
-        for b in set(key[1:]):
-            keys = self._keys[b]
-            keys.discard(key)
-            if not keys:
-                del self._keys[b]
-
     def _left(self, buffer: Buffer) -> None:
         """A buffer left the pool."""
-        for key in list(self._keys.get(id(buffer), ())):
-            self._forget_batch(key)
+        self.batches.left(buffer)
         self._drop(buffer)
 
     @abstractmethod

@@ -41,10 +41,11 @@ class Promise(Generic[T]):
         finally:
             self._made.release()
 
-    def wait(self) -> None:
-        """Wait for the call."""
-        with self._made:
-            pass
+    def wait(self, seconds: float = -1) -> bool:
+        """Wait for the call, no longer than that; True once it was made."""
+        if came := self._made.acquire(timeout=seconds):
+            self._made.release()
+        return came
 
     def result(self) -> T:
         """Wait for the call; its result, or the error that it raised."""

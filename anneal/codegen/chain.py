@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, Opts, identity, refused
 from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, only_if, unform
 from anneal.codegen.skip import Choice, choices, zeros
-from anneal.codegen.stage import Remade
+from anneal.codegen.stage import Remade, filled, load, store
 from anneal.frozen import frozen
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, const, dtypes, of_op
 from anneal.uop.sizes import Size, content, is_symbolic, size
@@ -195,6 +195,11 @@ _LOW = -1e29  # what is less is a mask
 _FIRST = 100  # the number of the first workgroup memory that no operand fills
 
 
+Scores = Sequence[tuple[UOp, Sequence[tuple[UOp, Nodes]]]]  # by row and column: one for each of `chain.scores`
+Place = Callable[[UOp, UOp], UOp]  # the index into memory by row and column
+Row = tuple[UOp, UOp, Nodes]
+
+
 class _Reach(NamedTuple):
     """The columns that a row needs: so many before and after its own number, None for all of them. The others add
     nothing; to a maximum, the number `least`."""
@@ -221,6 +226,8 @@ class ChainedKernel(Remade):
     kernel.
     """
 
+    lanes: Src = ()  # the ranges that a thread's rows are numbered by
+
     def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
         super().__init__(sink, (chain.r, chain.c, chain.d, *chain.depths))
         self.chain, self.split = chain, split
@@ -229,23 +236,26 @@ class ChainedKernel(Remade):
         blocks = ceil_div(self.high, split.rows)
         block = self.range(blocks, "workgroup")
         self.reaches = {u: _reach(chain.product(u)[0], chain, u.arg) for u in chain.reductions}
-        before, after = self.live()
+        # the columns that any of the reductions needs
+        found = zip(*[reach[:2] for reach in self.reaches.values()], strict=True)
+        before, after = [None if None in x else functools.reduce(Op.MAX, x) for x in found]
         # The workgroups with most columns first: the last ones to run are short.
         self.row = (-block + (blocks - 1) if after is not None else block) * split.rows
-        self.first, count = self.columns(before, after)
-        self.column = self.range(count, "reduce")
+        # the first block of columns that a workgroup needs, and the block after the last
+        first = zero = const(_I32, 0)
+        last = zero + ceil_div(self.long, split.columns)
+        if before is not None:
+            first = Op.MIN(Op.MAX(self.row - before, zero) // split.columns, last)
+        if after is not None:
+            end = Op.MAX(self.row + after + (split.rows - 1), const(_I32, -1)) // split.columns + 1
+            last = Op.MIN(end, last)
+        self.column = self.range(Op.MAX(last - first, zero), "reduce")
+        self.begin = (first + self.column) * split.columns  # the first column of a block
         self.vector = self.range(LANES, "vector")
 
     def memory(self, size: int, dtype: DType = _F32) -> UOp:
         """Workgroup memory for so many numbers."""
         return UOp(Op.SHARED, dtype, (), (next(self.memories), (size,)))
-
-    # -- which columns
-
-    def live(self) -> list[UOp | None]:
-        """The columns that any of the reductions needs."""
-        found = zip(*[self.reaches[u][:2] for u in self.chain.reductions], strict=True)
-        return [None if None in x else functools.reduce(Op.MAX, x) for x in found]
 
     def finished(self, u: UOp, value: UOp, row: UOp) -> UOp:
         """The result of a reduction with what the columns add that were left out."""
@@ -258,18 +268,6 @@ class ChainedKernel(Remade):
         if reach.before is not None:
             value = (reach.before < row).where(more, value)
         return value
-
-    def columns(self, before: UOp | None, after: UOp | None) -> tuple[UOp, UOp]:
-        """The first block of columns that a workgroup needs, and how many it needs."""
-        c = self.split.columns
-        first = zero = const(_I32, 0)
-        last = zero + ceil_div(self.long, c)
-        if before is not None:
-            first = Op.MIN(Op.MAX(self.row - before, zero) // c, last)
-        if after is not None:
-            end = Op.MAX(self.row + after + (self.split.rows - 1), const(_I32, -1)) // c + 1
-            last = Op.MIN(end, last)
-        return first, Op.MAX(last - first, zero)
 
     # -- operands and scores
 
@@ -297,7 +295,42 @@ class ChainedKernel(Remade):
         out = self.at(value, {**table, **dict(zip(self.chain.scores, sums, strict=True))})
         return inside[0].where(out, identity(op, out.dtype)) if inside else out
 
+    def computed(self, value: UOp) -> UOp:
+        """What is made of scores, as this way of making a kernel computes it."""
+        return value
+
+    def staged(self, f: UOp, op: Op, scores: Scores, memory: UOp, place: Place, loops: Src = ()) -> UOp:
+        """`memory` with what `op` makes of `f` of the scores in each row, and of the iterations of loops."""
+        value, put = self.computed(f), []
+        for row, found in scores:
+            terms = [self.made(value, sums, self.row + row, self.begin + column, op) for column, sums in found]
+            part = functools.reduce(op, terms)
+            part = UOp(Op.REDUCE, _F32, (part, *loops), op) if loops else part
+            put.append(store(memory, place(row, found[0][0]), part))
+        return filled(put, self.lanes)
+
     # -- results
+
+    def reduced(self, scores: Scores, size: int, place: Place, rows: Iterable[Row], inside: Nodes) -> Nodes:
+        """The stores of reductions of what is made of the scores: each thread reduces those of a row that it has, into
+        memory of this size, from where the parts of a row are reduced at the end.
+
+        Args:
+            rows: those that a thread stores `inside` of a condition, each with the row that it reads instead where it
+                is outside, and the places of the parts.
+        """
+        loops = self.loops(self.column)
+        tiles = {
+            u: self.staged(u.src[0], u.arg, scores, self.memory(size), place, loops) for u in self.chain.reductions
+        }
+        out = []
+        for row, read, places in rows:
+            known = {
+                u: self.finished(u, functools.reduce(u.arg, [load(tile, x) for x in places]), self.row + read)
+                for u, tile in tiles.items()
+            }
+            out += self.stored(self.sink.src, self.row + row, None, known, inside)
+        return out
 
     def stored(
         self, stores: Iterable[UOp], row: UOp, wide: UOp | None, values: Known, conditions: Nodes = ()

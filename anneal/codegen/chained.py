@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 
-from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Split, chain_of, scaled, split_of
+from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Scores, Split, chain_of, scaled, split_of
 from anneal.codegen.opts import Opt, axes_of, refused
 from anneal.codegen.ranges import SUBGROUP, extent
-from anneal.codegen.stage import Layout, Steps, filled, load, multiplied, rows_apart, steps_between, store, tile_over
+from anneal.codegen.stage import Layout, Steps, filled, load, multiplied, rows_apart, steps_between, tile_over
 from anneal.rewrite import over, rebuild
-from anneal.uop import Nodes, Op, Src, UOp, alu, const, dtypes, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
 
 
@@ -55,7 +54,6 @@ class Matrices(ChainedKernel):
         self.tile_memory = self.memory(size)
         self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
         self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
-        self.scales: dict[int, list[tuple[Op, UOp]]] = {}  # of the scores: what their factors are multiplied with
 
     def left(self, value: UOp, deep: UOp, depth: int) -> Callable[[UOp, UOp], UOp]:
         """The matrices of a factor over rows, by the place of their first element in its block: straight from memory
@@ -73,7 +71,7 @@ class Matrices(ChainedKernel):
     def right(self, value: UOp, wide: UOp, width: int, deep: bool) -> Callable[[UOp, UOp], UOp]:
         """The matrices of a factor over columns, by the places along the columns and along `wide`: `deep` if sums go
         over the columns."""
-        first = ((self.first + self.column) * self.split.columns, const(_I32, 0))
+        first = (self.begin, const(_I32, 0))
         tile, layout = self.waiting(_narrow(value), (self.chain.c, wide), first, (self.split.columns, width), 1)
         ranges, steps = (self.inner, self.column_), layout.strides if deep else layout.strides[::-1]
         return lambda c, w: self.matrix(tile, layout.position((c, w)), ranges, steps)
@@ -86,34 +84,22 @@ class Matrices(ChainedKernel):
         made, cut = self.block(value, ranges, own, first, blocks)
         steps = None if cut else self.steps(value, *ranges)
         count = blocks[0] * blocks[1] // SIDE**2
-        if steps is not None and steps[1] == 1 and count % self.split.down == 0:
-            return self.copied(value, ranges, first, blocks, buffers, steps[0])
-        tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, const(_I32, 0))
-        return tile, layout
-
-    def copied(
-        self,
-        value: UOp,
-        ranges: tuple[UOp, UOp],
-        first: tuple[UOp, UOp],
-        blocks: tuple[int, int],
-        buffers: int,
-        apart: int,
-    ) -> tuple[UOp, Layout]:
-        """The same, brought there matrix by matrix: a thread moves two elements at a time, not one."""
+        if steps is None or steps[1] != 1 or count % self.split.down:
+            tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, const(_I32, 0))
+            return tile, layout
+        # brought there matrix by matrix, a thread moves two elements at a time, not one
         stride = blocks[1] + GAP
         begin = self.at(value.src[1], dict(zip(ranges, first, strict=True)))
-        number = self.numbers.setdefault((value.src[0], begin, apart), next(self.memories))
+        number = self.numbers.setdefault((value.src[0], begin, steps[0]), next(self.memories))
         memory = UOp(Op.SHARED, _F16, (), (number, (blocks[0] * stride,)))
-        across = blocks[1] // SIDE
-        mine = blocks[0] * across // SIDE // self.split.down
+        across, mine = blocks[1] // SIDE, count // self.split.down
         put = []
         held = (self.row_, self.column_)
         for n in range(mine):
             at = self.down * mine + n
             i, j = at // across * SIDE, at % across * SIDE
             index = self.at(value.src[1], {ranges[0]: first[0] + i, ranges[1]: first[1] + j})
-            found = self.matrix(value.src[0], index, held, (apart, 1))
+            found = self.matrix(value.src[0], index, held, steps)
             put.append(self.put_matrix(memory, i * stride + j, (stride, 1), found))
         return filled(put, held, ("stored", buffers > 0, False)), Layout((stride, 1), -1, 0)
 
@@ -124,58 +110,57 @@ class Matrices(ChainedKernel):
         found = steps_between(value.src[1], across, deep) or ()
         return found if 1 in found and 0 not in found else None
 
-    def tile(self) -> Nodes:
-        """The scores of a workgroup in workgroup memory, one tile for each of `chain.scores`."""
-        s, c = self.split, self.chain
-        tiles = []
-        for n, score in enumerate(c.scores):
-            a, b = c.factors(score)
+    def scores(self) -> Scores:
+        """The scores of a thread, in workgroup memory, a tile for each of `chain.scores`: neighbours are neighbours in
+        a row, since memory of matrices is read and written by single elements."""
+        s, lid = self.split, self.lid
+        out: list[tuple[UOp, list[tuple[UOp, list[UOp]]]]] = []
+        for n in range(0, s.rows * s.columns, self.threads):
+            r, c = (lid + n) // s.columns, (lid + n) % s.columns
+            if self.threads % s.columns == 0:
+                r, c = lid // s.columns + n // s.columns, lid % s.columns
+            out.append((r, [(c, [])]))
+        for n, score in enumerate(self.chain.scores):
+            a, b = self.chain.factors(score)
             e = score.src[1]
             (a, left_scale), (b, right_scale) = scaled(a, e), scaled(b, e)
-            self.scales[n] = [x for x in (left_scale, right_scale) if x is not None]
             depth = -(-extent(e) // SIDE) * SIDE
             left, right = self.left(a, e, depth), self.right(b, e, depth, False)
             part = self.range(depth // SIDE, "unroll")
-            loops = self.loops(part)
-            memory = self.tile_memory if not n else self.memory(*self.tile_memory.arg[1])
+            memory = self.memory(*self.tile_memory.arg[1]) if n else self.tile_memory
             put = []
             for u in range(0, self.mine, SIDE):
                 row = self.down * self.mine + u
                 for v in range(0, s.columns, SIDE):
                     x, y = left(row, part * SIDE), right(const(_I32, v), part * SIDE)
-                    value = multiplied(x, y, (*loops, self.inner))
+                    value = multiplied(x, y, (*self.loops(part), self.inner))
                     put.append(self.put_matrix(memory, row * self.stride + v, (self.stride, 1), value))
-            tiles.append(filled(put, (self.row_, self.column_)))
-        return tiles
-
-    def sums(self, tiles: Nodes, r: UOp, c: UOp, columns: UOp) -> Nodes:
-        """The scores of a thread at a row and a column of its workgroup's."""
-        out = []
-        for n, t in enumerate(tiles):
-            value = load(t, r * self.stride + c)
-            for op, scale in self.scales[n]:
-                rows, _ = self.inside(self.row + r, self.high, self.split.rows)
-                held, _ = self.inside(columns + c, self.long, self.split.columns)
-                value = op(value, self.at(scale, {self.chain.r: rows, self.chain.c: held}))
-            out.append(value)
+            tile = filled(put, (self.row_, self.column_))
+            for r, [(c, sums)] in out:
+                value = load(tile, r * self.stride + c)
+                rows, _ = self.inside(self.row + r, self.high, s.rows)
+                held, _ = self.inside(self.begin + c, self.long, s.columns)
+                for op, scale in filter(None, (left_scale, right_scale)):
+                    value = op(value, self.at(scale, {self.chain.r: rows, self.chain.c: held}))
+                sums.append(value)
         return out
 
-    def places(self) -> list[tuple[UOp, UOp]]:
-        """Rows and columns of a workgroup's scores of which a thread makes something: neighbours are neighbours in a
-        row, since memory of matrices is read and written by single elements."""
-        columns = self.split.columns
-        every = range(0, self.split.rows * columns, self.threads)
-        if self.threads % columns == 0:
-            row, column = self.lid // columns, self.lid % columns
-            return [(row + n // columns, column) for n in every]
-        return [((self.lid + n) // columns, (self.lid + n) % columns) for n in every]
+    def computed(self, value: UOp) -> UOp:
+        """`value` with exponentials to the base 2: less exact than a number of float16 tells, and faster."""
+
+        def visit(u: UOp, src: Src) -> UOp:
+            if u.op is Op.EXP:
+                return Op.EXP2(src[0] * math.log2(math.e))
+            return over(u, src)
+
+        return rebuild(value, visit)
 
     def products(self) -> Nodes:
         """The stores of sums of products with something else."""
         chain, s = self.chain, self.split
         assert chain.d is not None
         wide = -(-extent(chain.d) // SIDE) * SIDE
-        tiles, columns = self.tile(), (self.first + self.column) * s.columns
+        scores = self.scores()
         part = self.range(s.columns // SIDE, "written")
         loops = self.loops(self.column, part)
         stride = s.columns + GAP
@@ -186,14 +171,8 @@ class Matrices(ChainedKernel):
             x, scale = scaled(x, chain.d)
             while f.op is Op.CAST and f.src[0].dtype is _F16:  # memory rounds
                 f = f.src[0]
-            f = _by_exp2(f if scale is None else alu(scale[0], (f, scale[1])))
-            memory = self.memory(s.rows * stride, _F16)
-            put = []
-            for r, c in self.places():
-                sums = self.sums(tiles, r, c, columns)
-                value = self.made(f, sums, self.row + r, columns + c, Op.ADD)
-                put.append(store(memory, r * stride + c, value))
-            tile = filled(put)
+            f = f if scale is None else alu(scale[0], (f, scale[1]))
+            tile = self.staged(f, Op.ADD, scores, self.memory(s.rows * stride, _F16), lambda r, c: r * stride + c)
             right = self.right(x, chain.d, wide, True)
             for i in range(0, self.mine, SIDE):
                 row = (self.down * self.mine + i) * stride + part * SIDE
@@ -216,41 +195,18 @@ class Matrices(ChainedKernel):
         return out
 
     def statistics(self) -> Nodes:
-        """Each thread reduces some columns of some rows; the results of a row are reduced at the end."""
-        chain, s = self.chain, self.split
-        tiles, columns = self.tile(), (self.first + self.column) * s.columns
-        loops = self.loops(self.column)
-        row, values = self.lid, {}
-        for u in chain.reductions:
-            value, put = _by_exp2(u.src[0]), []
-            for r, c in self.places():
-                mine = self.made(value, self.sums(tiles, r, c, columns), self.row + r, columns + c, u.arg)
-                mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
-                put.append((r * self.stride + c, mine))
-            memory = self.memory(*self.tile_memory.arg[1])
-            tile = filled([store(memory, *x) for x in put])
-            held = Op.MIN(row, const(_I32, s.rows - 1)) if self.threads > s.rows else row
-            parts = [load(tile, held * self.stride + n) for n in range(s.columns)]
-            made = functools.reduce(u.arg, parts)
-            values[u] = self.finished(u, made, self.row + held)
-        inside = (row < s.rows,) if self.threads > s.rows else ()
-        return self.stored(self.sink.src, self.row + row, None, values, inside)
+        """The stores of reductions of what is made of the scores, each of a thread."""
+        s, row = self.split, self.lid
+        fewer = self.threads > s.rows
+        held = Op.MIN(row, const(_I32, s.rows - 1)) if fewer else row
+        rows = [(row, held, [held * self.stride + n for n in range(s.columns)])]
+        size, inside = self.tile_memory.arg[1][0], [row < s.rows] if fewer else []
+        return self.reduced(self.scores(), size, lambda r, c: r * self.stride + c, rows, inside)
 
 
 def _narrow(value: UOp) -> UOp:
     """A factor in float16: without its cast, if it comes from there."""
     return value.src[0] if value.op is Op.CAST and value.src[0].dtype is _F16 else value.cast(_F16)
-
-
-def _by_exp2(value: UOp) -> UOp:
-    """`value` with exponentials to the base 2: less exact than a number of float16 tells, and faster."""
-
-    def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.EXP:
-            return Op.EXP2(src[0] * math.log2(math.e))
-        return over(u, src)
-
-    return rebuild(value, visit)
 
 
 # -- chains by threads ------------------------------------------------------------------------------------------------
@@ -277,103 +233,65 @@ class Threads(ChainedKernel):
     def __init__(self, sink: UOp, chain: Chain, split: Split) -> None:
         super().__init__(sink, chain, split)
         self.across, self.down = self.range(split.across, "local"), self.range(split.down, "local")
+        self.lanes = self.loops(self.vector)
+        self.quads = [
+            self.across * LANES + (i + self.vector) for i in range(0, split.rows, split.across * LANES)
+        ]  # the rows of a thread's scores, four at a time
 
-    def scores(self) -> list[list[list[UOp]]]:
-        """The scores of a thread: for each of its columns and each four of its rows, one for each of `chain.scores`."""
+    def scores(self) -> Scores:
+        """The scores of a thread, for each of its columns and each four of its rows."""
         s = self.split
         steps = {
             e: (self.range(-(-extent(e) // s.depth), "reduce"), self.range(s.depth, "written"))
             for e in self.chain.depths
         }
-        sums: list[list[list[UOp]]] = [
-            [[] for _ in range(s.rows // (s.across * LANES))] for _ in range(s.columns // s.down)
+        mine = s.columns // s.down
+        out: list[tuple[UOp, list[tuple[UOp, list[UOp]]]]] = [
+            (quad, [(self.down * mine + j, []) for j in range(mine)]) for quad in self.quads
         ]
         for score in self.chain.scores:
             a, b = self.chain.factors(score)
             e = score.src[1]
             step, part = steps[e]
             loops = self.loops(step, part)
-            begin, columns = step * s.depth, (self.first + self.column) * s.columns
+            begin = step * s.depth
             left, over = self.operand(a, (self.chain.r, e), (self.row, begin), (s.rows, s.depth))
-            right, under = self.operand(b, (self.chain.c, e), (columns, begin), (s.columns, s.depth))
-            for j, quads in enumerate(sums):
-                y = load(right, under.position((self.down * (s.columns // s.down) + j, part)))
-                for i, quad in enumerate(quads):
-                    x = load(left, over.position((self.quad(i), part)))
-                    quad.append(multiplied(x, y, loops) if loops else x * y)
-        return sums
-
-    def quad(self, i: int) -> UOp:
-        """The rows of a thread's scores, four at a time, in its workgroup."""
-        return self.across * LANES + (i * self.split.across * LANES + self.vector)
+            right, under = self.operand(b, (self.chain.c, e), (self.begin, begin), (s.columns, s.depth))
+            for row, column, sums in [(row, *cell) for row, cells in out for cell in cells]:
+                x, y = load(left, over.position((row, part))), load(right, under.position((column, part)))
+                sums.append(multiplied(x, y, loops) if loops else x * y)
+        return out
 
     def products(self) -> Nodes:
         """The stores of sums of products with something else."""
         chain, s = self.chain, self.split
         assert chain.d is not None
         width = extent(chain.d)
-        columns = (self.first + self.column) * s.columns
         step, part = self.range(s.columns // s.depth, "reduce"), self.range(s.depth, "written")
-        scores = self.scores()
-        stride = s.rows + LANES
-        wide = s.across * LANES
-        results: list[list[list[UOp]]] = [[[] for _ in range(0, width, wide)] for _ in range(s.rows // s.down)]
+        rows = self.scores()
+        scores = [(row, [cells[j]]) for j in range(s.columns // s.down) for row, cells in rows]  # column by column
+        stride, wide, mine = s.rows + LANES, s.across * LANES, s.rows // s.down
+        places = [self.across * LANES + (n + self.vector) for n in range(0, width, wide)]
+        results: dict[tuple[int, UOp], Known] = {(i, place): {} for i in range(mine) for place in places}
         for u in chain.reductions:
             f, x = chain.product(u)
             assert x is not None
-            memory = self.memory(s.columns * stride)
-            put = []
-            for j, quads in enumerate(scores):
-                mine = self.down * (s.columns // s.down) + j
-                for i, sums in enumerate(quads):
-                    value = self.made(f, sums, self.row + self.quad(i), columns + mine, Op.ADD)
-                    put.append(store(memory, mine * stride + self.quad(i), value))
-            tile = filled(put, (self.vector,))
-            first = (const(_I32, 0), columns + step * s.depth)
-            across = -(-width // wide) * wide
-            right, under = self.operand(x, (chain.d, chain.c), first, (across, s.depth))
+            tile = self.staged(f, Op.ADD, scores, self.memory(s.columns * stride), lambda r, c: c * stride + r)
+            first = (const(_I32, 0), self.begin + step * s.depth)
+            right, under = self.operand(x, (chain.d, chain.c), first, (-(-width // wide) * wide, s.depth))
             loops = self.loops(self.column, step, part)
-            for i, row in enumerate(results):
-                a = load(tile, (step * s.depth + part) * stride + self.down * len(results) + i)
-                for n, found in enumerate(row):
-                    place = self.across * LANES + (n * wide + self.vector)
-                    found.append(multiplied(a, load(right, under.position((place, part))), loops))
+            for (i, place), values in results.items():
+                a = load(tile, (step * s.depth + part) * stride + self.down * mine + i)
+                values[u] = multiplied(a, load(right, under.position((place, part))), loops)
         out = []
-        for i, row in enumerate(results):
-            for n, found in enumerate(row):
-                place = self.across * LANES + (n * wide + self.vector)
-                held, inside = self.inside(place, width, wide)
-                values = dict(zip(chain.reductions, found, strict=True))
-                out += self.stored(self.sink.src, self.row + self.down * len(results) + i, held, values, inside)
+        for (i, place), values in results.items():
+            held, inside = self.inside(place, width, wide)
+            out += self.stored(self.sink.src, self.row + self.down * mine + i, held, values, inside)
         return out
 
     def statistics(self) -> Nodes:
-        """The stores of reductions of what is made of the scores."""
-        chain, s = self.chain, self.split
-        scores = self.scores()
-        columns = (self.first + self.column) * s.columns
-        loops = self.loops(self.column)
-        found: list[list[UOp]] = [[] for _ in scores[0]]
-        for u in chain.reductions:
-            memory = self.memory(s.down * s.rows)
-            put = []
-            for i in range(len(found)):
-                row = self.row + self.quad(i)
-                terms = [
-                    self.made(u.src[0], quads[i], row, columns + (self.down * len(scores) + j), u.arg)
-                    for j, quads in enumerate(scores)
-                ]
-                mine = functools.reduce(u.arg, terms)
-                mine = UOp(Op.REDUCE, _F32, (mine, *loops), u.arg) if loops else mine
-                put.append(store(memory, self.down * s.rows + self.quad(i), mine))
-            tile = filled(put, (self.vector,))
-            for i, values in enumerate(found):
-                parts = [load(tile, n * s.rows + self.quad(i)) for n in range(s.down)]
-                made = functools.reduce(u.arg, parts)
-                values.append(self.finished(u, made, self.row + self.quad(i)))
-        first = (self.down < 1,) if s.down > 1 else ()
-        out = []
-        for i, values in enumerate(found):
-            known = dict(zip(chain.reductions, values, strict=True))
-            out += self.stored(self.sink.src, self.row + self.quad(i), None, known, first)
-        return out
+        """The stores of reductions of what is made of the scores, for four rows at a time."""
+        s = self.split
+        rows = [(quad, quad, [n * s.rows + quad for n in range(s.down)]) for quad in self.quads]
+        first = [self.down < 1] if s.down > 1 else []
+        return self.reduced(self.scores(), s.down * s.rows, lambda r, _: self.down * s.rows + r, rows, first)

@@ -100,14 +100,14 @@ class Execution(Holding):
         for v, t in plan.memory:
             buffers[v] = scratch[t]
         self.buffers = buffers
-        if again and (found := device.kept(programs, buffers)):
+        if again and (found := device.batches.of(programs, buffers)):
             self.batch = found
             if self.values:
                 found.give(self.values)
             return
         self.batch = _prepared(device, programs, plan.calls, buffers, self.values)
         if again:
-            device.keep(programs, buffers, self.batch)
+            device.batches.put(self.batch, programs, buffers, len(self.batch.names))
 
     def give(self, values: Sizes) -> None:
         """Run with these values of the variables from the next time on."""
@@ -122,7 +122,7 @@ class Execution(Holding):
             self.batch.run()
         except BaseException:
             if self._again:
-                self.device.forget_batch(self.programs, self.buffers)
+                self.device.batches.drop(self.programs, self.buffers)
             raise
 
 

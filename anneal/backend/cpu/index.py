@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
+from anneal.rewrite import Sum
 from anneal.uop import Op, Src, UOp, toposort
 
 
@@ -103,7 +105,7 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     what is not linear becomes a node term instead.
     """
     done: dict[UOp, LinearIndex] = {}
-    for u in toposort((index,), sources=lambda u: u.src[::-1] if u.op in _THROUGH else ()):
+    for u in toposort((index,), sources=_parts):
         try:
             done[u] = _combine(u, done, dims)
         except NotLinear:
@@ -113,7 +115,9 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     return done[index]
 
 
-_THROUGH = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD))
+def _parts(u: UOp) -> Src:
+    """The expressions that one is linear in, or divides."""
+    return u.src if u.op in (Op.IDIV, Op.MOD) else tuple([t for t in Sum.of(u).terms if t is not u])[::-1]
 
 
 def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
@@ -130,35 +134,18 @@ def _plus(a: LinearIndex, b: LinearIndex, factor: int) -> LinearIndex:
     return LinearIndex(a.const + factor * b.const, dims, nodes)
 
 
-_ZERO = LinearIndex(0, {})
-
-
 def _combine(u: UOp, done: dict[UOp, LinearIndex], dims: Dims) -> LinearIndex:
-    op = u.op
-    if op is Op.CONST:
-        return LinearIndex(int(u.arg), {})
-    if op is Op.RANGE:
-        digits = dims.digits.get(u.arg[0])
-        if digits is None:
-            raise NotLinear
-        return LinearIndex(0, {s: w for s, w in digits if dims.varies(s)})
-    if op in (Op.ADD, Op.SUB):
-        return _plus(done[u.src[0]], done[u.src[1]], 1 if op is Op.ADD else -1)
-    if op is Op.NEG:
-        return _plus(_ZERO, done[u.src[0]], -1)
-    if op is Op.MUL:
-        a, b = done[u.src[0]], done[u.src[1]]
-        if a.dims or a.nodes:
-            a, b = b, a
-        if a.dims or a.nodes:
-            raise NotLinear
-        return _plus(_ZERO, b, a.const)
-    if op in (Op.IDIV, Op.MOD):
+    if u.op is Op.RANGE and u.arg[0] in dims.digits:
+        return LinearIndex(0, {s: w for s, w in dims.digits[u.arg[0]] if dims.varies(s)})
+    if u.op in (Op.IDIV, Op.MOD):
         a, b = done[u.src[0]], done[u.src[1]]
         if a.nodes or b.nodes or b.dims or b.const <= 0:
             raise NotLinear
-        return _divide(a, b.const, dims, op is Op.MOD)
-    raise NotLinear
+        return _divide(a, b.const, dims, u.op is Op.MOD)
+    whole = Sum.of(u)
+    if u in whole.terms:
+        raise NotLinear
+    return reduce(lambda out, t: _plus(out, done[t[0]], t[1]), whole.terms.items(), LinearIndex(whole.constant, {}))
 
 
 def _divide(a: LinearIndex, by: int, dims: Dims, modulo: bool) -> LinearIndex:

@@ -14,8 +14,8 @@ import wgpu
 
 from anneal.backend.device import Batch, Timed
 from anneal.backend.promises import Promise
-from anneal.backend.webgpu.opened import Buffers, OpenAdapter
-from anneal.backend.webgpu.queue import DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
+from anneal.backend.webgpu.opened import OpenAdapter
+from anneal.backend.webgpu.queue import Buffers, DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
 from anneal.uop.sizes import Sizes, evaluator

@@ -192,7 +192,7 @@ class _Search:
             return None
         try:
             with translated(lambda: "while building a candidate"):
-                program.pipeline, program.layout = self.device.build(program.name, program.source, program.kernel)
+                program.pipeline, program.layout = self.device.build(program)
         except CompilerError:
             return None
         return program
@@ -279,9 +279,8 @@ class _Scratch:
 
     def batch(self, program: WebGpuProgram, times: int) -> WebGpuBatch:
         """A batch of `times` runs of `program` in a row."""
-        entries = self.device.entries(program.kernel, self.buffers)
-        group = self.device.gpu.create_bind_group(layout=program.layout, entries=entries)
-        return WebGpuBatch(self.device, [(program, self.buffers, group)] * times, {})
+        bound = program, self.buffers, self.device.new_group(program, self.buffers)
+        return WebGpuBatch(self.device, [bound] * times, {})
 
     def values(self, program: WebGpuProgram) -> list[Array]:
         """The contents that one run leaves in the parameters it writes, 0 where they are not read."""

@@ -10,7 +10,6 @@ import contextlib
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -102,7 +101,6 @@ _SYNCHRONISED = "implicit-device-synchronization"
 _MATRICES = "chromium-experimental-subgroup-matrix"
 _NAMES = {"subgroups": "subgroup", _MATRICES: "subgroup-matrix"}  # of features, where they differ from wgpu's
 _DTYPES = {"f16": "float16", "f32": "float32"}
-_FOREVER = (1 << 64) - 1
 _SLICE = 100_000_000  # nanoseconds after which a wait lets Python look for Ctrl-C
 
 
@@ -209,6 +207,7 @@ class DawnQueue(DirectQueue):
         for info, name in ((self._done, "QueueWorkDone"), (self._on_map, "BufferMap")):
             info.mode = lib.WGPUCallbackMode_WaitAnyOnly
             info.callback = _ffi.c_callback(f"WGPU{name}Callback")  # it finds nothing under no name, and returns
+        self._waiting = lib.WGPUWaitStatus_Success, lib.WGPUWaitStatus_TimedOut
         self._mark: Any = None  # the end of work that the host has not waited for
 
     def _end(self) -> Any:
@@ -217,26 +216,19 @@ class DawnQueue(DirectQueue):
         with self._guard:
             return self._lib.wgpuQueueOnSubmittedWorkDone(self._queue, self._done[0])
 
-    def _wait_until(self, future: Any, nanoseconds: int = _FOREVER) -> bool:
-        """Wait for a future, no longer than that; whether it came."""
+    def _wait_until(self, future: Any) -> None:
+        """Wait for a future."""
         info = self._ffi.new("WGPUFutureWaitInfo *")
         info.future = future
-        while nanoseconds > 0:
+        while not info.completed:
             with self._guard:
-                status = self._lib.wgpuInstanceWaitAny(self._instance, 1, info, min(nanoseconds, _SLICE))
-            if info.completed:
-                return True
-            if status not in (self._lib.WGPUWaitStatus_Success, self._lib.WGPUWaitStatus_TimedOut):
+                status = self._lib.wgpuInstanceWaitAny(self._instance, 1, info, _SLICE)
+            if not info.completed and status not in self._waiting:
                 raise self._package.GPUError(f"waiting failed (status {status}): was the device lost?")
-            nanoseconds -= _SLICE
-        return False
 
     def wait(self) -> None:
         self._wait_until(self._end())
         self._ended = self._submissions
-
-    def _came(self, end: Any, until: float) -> bool:
-        return self._wait_until(end, max(1, int((until - time.perf_counter()) * 1e9)))
 
     def _keep_pace(self) -> None:
         mark, self._mark = self._mark, self._end()

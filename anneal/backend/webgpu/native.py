@@ -142,31 +142,6 @@ class NativeQueue(DirectQueue):
             _POLL(self._device, True, ffi.NULL)
         self._ended = self._submissions
 
-    def _end(self) -> Any:
-        """A word that is copied after everything else: poll does not tell if the queue is empty."""
-        word = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.COPY_SRC)
-        staging = self.gpu.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
-        status, on_map = ffi.new("int *"), ffi.new("WGPUBufferMapCallbackInfo *", self._on_map[0])
-        on_map.userdata1 = status
-        self.copy(word, staging, 4)
-        self.submit()
-        with self._guard:
-            _MAP(staging._internal, wgpu.MapMode.READ, 0, 4, on_map[0])
-        return status, staging, word, on_map
-
-    def _came(self, end: Any, until: float) -> bool:
-        status = end[0]
-        self._alive()
-        with self._guard:
-            _POLL(self._device, False, ffi.NULL)
-            while status[0] == 0 and time.perf_counter() < until:
-                time.sleep(2e-5)
-                _POLL(self._device, False, ffi.NULL)
-        if status[0] not in (0, _MAPPED):
-            self._awaited = None
-            raise wgpu.GPUError("the device was lost while a kernel ran")
-        return bool(status[0])
-
     def _alive(self) -> None:
         """Raise if the device was lost: the library ends the process if it is given work then."""
         now = time.monotonic()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from typing import Any
@@ -17,11 +16,11 @@ import wgpu
 from anneal import cache, progress, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.device import Device, Limits, Reader
+from anneal.backend.device import BoundCache, Device, Limits, Reader
 from anneal.backend.promises import Finisher
 from anneal.backend.webgpu.adapters import AdapterInfo, describe_adapter, implementation_of, subgroup_size
 from anneal.backend.webgpu.implementation import Implementation
-from anneal.backend.webgpu.queue import Bytes, DeviceBuffer, DirectQueue, Dispatch, WebGpuProgram, translated
+from anneal.backend.webgpu.queue import Buffers, Bytes, DeviceBuffer, DirectQueue, Dispatch, WebGpuProgram, translated
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes, wgsl_functions
 from anneal.errors import DeviceError
 from anneal.uop import DType, Ints, Recent, dtypes
@@ -33,7 +32,6 @@ _POOL_BYTES = 1 << 30
 _LET_GO_BYTES = 2 << 30
 _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT, _PROGRAMS_KEPT = 2048, 1024
-Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
 def _typed(raw: Sequence[Bytes], pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
@@ -94,7 +92,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         self._pipelines: Recent[str, Future[tuple[Any, Any]]] = Recent(_PROGRAMS_KEPT)
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
-        self._groups: OrderedDict[Any, tuple[Any, list[DeviceBuffer]]] = OrderedDict()
+        self._groups: BoundCache[Any] = BoundCache(_GROUPS_KEPT, _GROUPS_KEPT)  # bind groups, by pipelines
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
         self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
@@ -153,8 +151,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         # The handle goes when the last batch that uses it does; cached bind groups would keep it for ever.
         self._buffers.discard(buffer)
         self._let_go += buffer.nbytes
-        for key in list(buffer.groups):
-            self._forget(key)
+        self._groups.left(buffer)
 
     def empty_cache(self) -> None:
         """Give back unused memory; waits, so that the driver has it back too."""
@@ -162,11 +159,6 @@ class OpenAdapter(Device[DeviceBuffer]):
             super().empty_cache()
             self.queue.empty_cache()
             self.synchronize()
-
-    def _forget(self, key: Any) -> None:
-        _, buffers = self._groups.pop(key)
-        for b in buffers:
-            b.groups.discard(key)
 
     def upload(self, buffer: DeviceBuffer, data: Array) -> None:
         """Copy host data in; bools become 0 and 1 as u32."""
@@ -225,11 +217,12 @@ class OpenAdapter(Device[DeviceBuffer]):
             return None  # bools are words there
         said = lambda: f"while uploading {sum(size * dtype.itemsize for _, size, dtype in pieces)} bytes"
         with self.lock, translated(said):
-            given = queue.start_giving([size * dtype.itemsize for _, size, dtype in pieces])
-        arrays = [view.view(numpy_dtype(dtype)) for view, (_, _, dtype) in zip(given.views, pieces)]
+            given, views = queue.start_giving([size * dtype.itemsize for _, size, dtype in pieces])
+        arrays = [view.view(numpy_dtype(dtype)) for view, (_, _, dtype) in zip(views, pieces)]
 
         def give() -> None:
             arrays.clear()
+            views.clear()
             with self.lock, translated(said):
                 queue.end_giving(given, [buffer.gpu for buffer, _, _ in pieces])
 
@@ -264,7 +257,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         if program.built is None:
             found = self._pipelines[program.source]
             if found is None:
-                found = self.threads.submit(self.build, program.name, program.source, program.kernel)
+                found = self.threads.submit(self.build, program)
                 self._pipelines[program.source] = found
             program.built = found
 
@@ -273,11 +266,11 @@ class OpenAdapter(Device[DeviceBuffer]):
         """The threads that make pipelines, which needs no Python."""
         return ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
 
-    def build(self, name: str, source: str, kernel: GeneratedKernel) -> tuple[Any, Any]:
+    def build(self, program: WebGpuProgram) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""
-        group, layout = self._layout(*[(b.number, b.written) for b in self._bindings(kernel)])
-        module = self.made_by.shader_module(self.gpu, source, name, self.trusted)
-        return self.made_by.pipeline(self.gpu, name, layout, module), group
+        group, layout = self._layout(*[(b.number, b.written) for b in self._bindings(program.kernel)])
+        module = self.made_by.shader_module(self.gpu, program.source, program.name, self.trusted)
+        return self.made_by.pipeline(self.gpu, program.name, layout, module), group
 
     def _finish(self, program: WebGpuProgram) -> None:
         self._start(program)
@@ -294,27 +287,28 @@ class OpenAdapter(Device[DeviceBuffer]):
     def bind_group(self, program: WebGpuProgram, buffers: Sequence[DeviceBuffer]) -> Any:
         """The buffers of a program's bindings, as wgpu takes them."""
         used = [buffers[p.slot] for p in program.kernel.params]
-        key = (program.source, *map(id, used))
-        found = self._groups.get(key)
-        if found is not None:
-            self._groups.move_to_end(key)
-            return found[0]
-        with translated(lambda: f"while binding kernel {program.name}"):
-            group = self.gpu.create_bind_group(layout=program.layout, entries=self.entries(program.kernel, buffers))
-        # The buffers are kept with the group: an id is only an identity while its object lives.
-        self._groups[key] = group, used
-        for b in used:
-            b.groups.add(key)
-        if len(self._groups) > _GROUPS_KEPT:
-            self._forget(next(iter(self._groups)))
+        group = self._groups.of(program.pipeline, used)
+        if group is None:
+            with translated(lambda: f"while binding kernel {program.name}"):
+                group = self.new_group(program, buffers)
+            self._groups.put(group, program.pipeline, used)
         return group
 
     def _bindings(self, kernel: GeneratedKernel) -> tuple[Binding, ...]:
         return bindings_of(kernel.params, self.target.binding_bytes)
 
-    def entries(self, kernel: GeneratedKernel, buffers: Buffers) -> list[dict[str, Any]]:
-        """The entries of a bind group of `kernel`: its buffers, found by slot, large ones in segments."""
-        return [_entry(b.number, buffers[b.slot], b.offset, b.length) for b in self._bindings(kernel)]
+    def new_group(self, program: WebGpuProgram, buffers: Buffers) -> Any:
+        """The same, made anew, of buffers that are found by slot; large ones in segments."""
+        bindings = self._bindings(program.kernel)
+        return self._group(program.layout, [(b.number, buffers[b.slot], b.offset, b.length) for b in bindings])
+
+    def _group(self, layout: Any, parts: Iterable[tuple[int, DeviceBuffer, int, int]]) -> Any:
+        """A bind group of parts of buffers, each with its number, where it begins, and the bytes it has at most."""
+        entries = [
+            {"binding": n, "resource": {"buffer": b.gpu, "offset": at, "size": min(most, b.nbytes - at)}}
+            for n, b, at, most in parts
+        ]
+        return self.gpu.create_bind_group(layout=layout, entries=entries)
 
     def _table(self, names: tuple[str, ...]) -> DeviceBuffer:
         """The memory from which kernels read the values of these variables: the same for every batch."""
@@ -343,8 +337,8 @@ class OpenAdapter(Device[DeviceBuffer]):
         out = []
         for i in range(0, len(buffers), width):
             some = [*buffers[i : i + width], *[buffers[i]] * width][:width]
-            entries = [_entry(n, b, 0, self.target.binding_bytes) for n, b in enumerate(some)]
-            out.append((pipeline, self.gpu.create_bind_group(layout=group, entries=entries), 0, 0, 0))
+            made = self._group(group, [(n, b, 0, self.target.binding_bytes) for n, b in enumerate(some)])
+            out.append((pipeline, made, 0, 0, 0))
         return out
 
     def describe(self) -> dict[str, Any]:
@@ -364,12 +358,6 @@ class OpenAdapter(Device[DeviceBuffer]):
             },
             "implementation": f"{self.made_by.name} {self.made_by.version}",
         }
-
-
-def _entry(binding: int, buffer: DeviceBuffer, offset: int, most: int) -> dict[str, Any]:
-    """A part of a buffer, of at most so many bytes, under the number of a binding."""
-    size = min(most, buffer.nbytes - offset)
-    return {"binding": binding, "resource": {"buffer": buffer.gpu, "offset": offset, "size": size}}
 
 
 # -- the rounding of an adapter, found by trying ----------------------------------------------------------------------

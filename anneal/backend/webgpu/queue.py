@@ -10,9 +10,8 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -24,21 +23,22 @@ import wgpu
 
 from anneal.backend.arrays import Array
 from anneal.backend.device import BufferPool, Program
-from anneal.backend.promises import Crew
+from anneal.backend.promises import Crew, Finisher, Promise
 from anneal.codegen import GeneratedKernel, opts_text
 from anneal.errors import CompilerError, DeviceError, OutOfMemoryError
 from anneal.uop import references
 
 
 class DeviceBuffer:
-    """Device memory. `nbytes` is what was asked for, rounded up to whole words; `groups` are cached bind groups on
-    it."""
+    """Device memory. `nbytes` is what was asked for, rounded up to whole words."""
 
-    __slots__ = ("gpu", "groups", "nbytes")
+    __slots__ = ("gpu", "nbytes")
 
     def __init__(self, gpu: Any, nbytes: int) -> None:
         self.gpu, self.nbytes = gpu, nbytes
-        self.groups: set[Any] = set()
+
+
+Buffers = Sequence[DeviceBuffer] | Mapping[int, DeviceBuffer]
 
 
 class WebGpuProgram(Program):
@@ -95,7 +95,7 @@ Dispatch = tuple[Any, Any, int, int, int]
 _STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 _GIVING = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
 _WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-# Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
+# Transfer memory that is kept: its pages are mapped already, which makes the next read several times faster.
 _SPARE_BYTES = 768 << 20
 _AT_ONCE = 64 << 20  # what is read through one piece of it, unless somebody asks for more
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
@@ -112,30 +112,19 @@ _UNUSED = 2  # references of an array that only a list has: that, and the argume
 _KEPT_BYTES = 512 << 20  # of arrays that were read: one that nobody has any more is written again, its pages are there
 
 
-class Reading(NamedTuple):
-    """A read that was submitted: staging memory of `room` bytes, and where in it each buffer's bytes are."""
+class Transfer(NamedTuple):
+    """Memory that the host reads or writes, of `room` bytes, and where in it each of several buffers' bytes are."""
 
-    staging: Any
+    memory: Any
     room: int
     starts: list[int]
     sizes: list[int]
-    after: Any  # the submission
-    number: int  # of the submission, from 1 on
+    after: Any = None  # the submission that copies it
+    number: int = 0  # of the submission, from 1 on
 
     def parts(self, view: Bytes) -> list[Bytes]:
-        """The bytes of each buffer in those of the staging memory."""
+        """The bytes of each buffer in those of the memory."""
         return [view[s : s + n] for s, n in zip(self.starts, self.sizes)]
-
-
-class Giving(NamedTuple):
-    """Memory of the host that is written, a view for each buffer that is given one, on staging memory of `room`
-    bytes."""
-
-    views: list[Bytes]
-    staging: Any
-    room: int
-    after: Any = None  # the submission that copies it
-    number: int = 0
 
 
 def copied(to: Bytes, crew: Crew, views: Sequence[Bytes]) -> None:
@@ -166,7 +155,7 @@ class Queue:
     def __init__(self, gpu: Any) -> None:
         self.gpu = gpu
         self._spare: BufferPool[Any] = BufferPool(_SPARE_BYTES, lambda buffer: None)
-        self._given: dict[int, deque[Giving]] = {}  # by the size of their staging memory
+        self._given: dict[int, deque[Transfer]] = {}  # by the size of their staging memory
         self._kept: list[Bytes] = []  # arrays that were read
         self._crew = Crew(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
@@ -175,6 +164,8 @@ class Queue:
         self._written = False  # does data wait for a submission?
         self._ahead = self._bytes_ahead = 0  # submissions and bytes uploaded since the host last waited
         self._word: Any = None
+        self._waiter = Finisher("anneal-waiter")
+        self._awaited: Promise[None] | None = None  # an unfinished `wait_for`
 
     # -- commands
 
@@ -226,9 +217,7 @@ class Queue:
         """Copy the first `nbytes` from buffer to buffer, before whatever is submitted next."""
         self._touched |= {id(source), id(destination)}
         with self._guard:
-            if self._copies is None:
-                self._copies = self._encoder()
-            self._copy(self._copies, source, 0, destination, 0, nbytes)
+            self._copy(source, 0, destination, 0, nbytes)
 
     def write(self, buffer: Any, data: Array) -> None:
         """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
@@ -255,7 +244,7 @@ class Queue:
             return [self._read_long(*p) if p[1] > _PIECE else self.read([p])[0] for p in pieces]
         return self.end_read(self.start_read(pieces), lambda views: [v.copy() for v in views])
 
-    def start_read(self, pieces: Sequence[tuple[Any, int]], begin: int = 0) -> Reading:
+    def start_read(self, pieces: Sequence[tuple[Any, int]], begin: int = 0) -> Transfer:
         """Submit copies of the first bytes of several buffers into staging memory; `end_read` waits for them.
 
         Args:
@@ -266,26 +255,24 @@ class Queue:
         room = rounded(starts[-1])
         staging = self._spare.take(room) or self.gpu.create_buffer(size=room, usage=_STAGING)
         with self._guard:
-            if self._copies is None:
-                self._copies = self._encoder()
             for start, (buffer, nbytes) in zip(starts, pieces):
-                self._copy(self._copies, buffer, begin, staging, start, nbytes)
+                self._copy(buffer, begin, staging, start, nbytes)
         self.submit()
-        return Reading(staging, room, starts, sizes, self._submitted(), self._submissions)
+        return Transfer(staging, room, starts, sizes, self._submitted(), self._submissions)
 
-    def end_read(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
+    def end_read(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
         """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
         after the read is not waited for, where the library can tell."""
         made = self._map(reading, use)
         self._ended = max(self._ended, reading.number)
-        self._spare.give(reading.room, reading.room, reading.staging)
+        self._spare.give(reading.room, reading.room, reading.memory)
         return made
 
     def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
         """`read` of one buffer piece by piece: the next is copied off the device while threads copy one out."""
         out = self._room(nbytes)
         begins = range(0, nbytes, _PIECE)
-        readings: deque[Reading] = deque()
+        readings: deque[Transfer] = deque()
         for n in range(len(begins) + 1):
             if n < len(begins):
                 readings.append(self.start_read([(buffer, min(_PIECE, nbytes - begins[n]))], begins[n]))
@@ -313,14 +300,20 @@ class Queue:
 
     def wait(self) -> None:
         """Wait until everything asked for so far has been done."""
-        # Reading a word back: wgpu-py's own wait is broken in some versions.
+        # Transfer a word back: wgpu-py's own wait is broken in some versions.
         if self._word is None:
             self._word = self.gpu.create_buffer(size=4, usage=_WORD)
         self.read([(self._word, 4)])
 
     def wait_for(self, seconds: float) -> bool:
-        """Wait, but no longer than that if it can be helped; whether everything asked for so far has been done."""
-        self.wait()
+        """Wait, but no longer than that; True once everything has been done that was asked for by the first of such
+        waits. Another thread waits, since a library's own waits have no end."""
+        if self._awaited is None:
+            self._awaited = self._waiter.submit(self.wait)
+        if not self._awaited.wait(seconds):
+            return False
+        awaited, self._awaited = self._awaited, None
+        awaited.result()
         return True
 
     def empty_cache(self) -> None:
@@ -335,17 +328,16 @@ class Queue:
         """Wait for work of some time ago."""
         self.wait()
 
-    def _encoder(self) -> Any:
-        return self.gpu.create_command_encoder()
-
     def _finish(self, encoder: Any) -> Any:
         return encoder.finish()
 
     def _submit(self, commands: list[Any]) -> None:
         self.gpu.queue.submit(commands)
 
-    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
-        encoder.copy_buffer_to_buffer(source, begin, destination, offset, nbytes)
+    def _copy(self, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+        if self._copies is None:
+            self._copies = self.gpu.create_command_encoder()
+        self._copies.copy_buffer_to_buffer(source, begin, destination, offset, nbytes)
 
     def _write(self, buffer: Any, offset: int, data: Array) -> None:
         self.gpu.queue.write_buffer(buffer, offset, data)
@@ -354,8 +346,8 @@ class Queue:
         """The mark of the last submission, if the library has marks."""
         return None
 
-    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
-        staging, size = reading.staging, reading.starts[-1]
+    def _map(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
+        staging, size = reading.memory, reading.starts[-1]
         staging.map_sync(wgpu.MapMode.READ, 0, size)
         try:
             view = np.frombuffer(staging.read_mapped(0, size, copy=False), np.uint8)
@@ -378,32 +370,6 @@ class DirectQueue(Queue):
         super().__init__(gpu)
         self._ffi, self._lib = ffi, lib
         self._device, self._queue = gpu._internal, gpu.queue._internal
-        self._awaited: Any = None  # what an unfinished `wait_for` waits for
-
-    # -- what is each library's own way
-
-    def _end(self) -> Any:
-        """The end of everything that was asked for so far, to be waited for."""
-        raise NotImplementedError
-
-    def _came(self, end: Any, until: float) -> bool:
-        """Wait for an end until a time of `time.perf_counter`; True if it came."""
-        raise NotImplementedError
-
-    # -- what both do
-
-    def wait_for(self, seconds: float) -> bool:
-        until = time.perf_counter() + seconds
-        late = self._awaited is not None  # of an earlier wait, which did not see the end: then what came since
-        return self._passed(until) and (not late or self._passed(until))
-
-    def _passed(self, until: float) -> bool:
-        if self._awaited is None:
-            self._awaited = self._end()
-        if not self._came(self._awaited, until):
-            return False
-        self._awaited = None
-        return True
 
     def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
         return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
@@ -439,45 +405,42 @@ class DirectQueue(Queue):
         lib.wgpuCommandEncoderRelease(encoder)
         return self._ffi.gc(commands, lib.wgpuCommandBufferRelease)
 
-    def _encoder(self) -> Any:
-        return self._lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
-
-    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
-        self._lib.wgpuCommandEncoderCopyBufferToBuffer(
-            encoder, source._internal, begin, destination._internal, offset, nbytes
+    def _copy(self, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+        lib = self._lib
+        if self._copies is None:
+            self._copies = lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
+        lib.wgpuCommandEncoderCopyBufferToBuffer(
+            self._copies, source._internal, begin, destination._internal, offset, nbytes
         )
 
     def _write(self, buffer: Any, offset: int, data: Array) -> None:
         given = self._ffi.from_buffer(data)
         self._lib.wgpuQueueWriteBuffer(self._queue, buffer._internal, offset, given, data.nbytes)
 
-    def start_giving(self, sizes: Sequence[int]) -> Giving:
-        """Memory of the host to be written, of so many bytes for each of several buffers, for `end_giving`."""
+    def start_giving(self, sizes: list[int]) -> tuple[Transfer, list[Bytes]]:
+        """Memory of the host, of so many bytes for each of several buffers, and views of it to be written, for
+        `end_giving`."""
         starts = _starts(sizes)
         room = rounded(starts[-1])
         given = self._given.get(room)
         if given and given[0].number <= self._ended:
-            last = given.popleft()
-            staging = last.staging
-            self._hold(staging._internal, wgpu.MapMode.WRITE, room, last.after)
+            memory, _, _, _, after, _ = given.popleft()
+            self._hold(memory._internal, wgpu.MapMode.WRITE, room, after)
         else:
-            staging = self.gpu.create_buffer(size=room, usage=_GIVING, mapped_at_creation=True)
-        view = self._bytes(self._lib.wgpuBufferGetMappedRange, staging._internal, room)
-        return Giving([view[at : at + n] for at, n in zip(starts, sizes)], staging, room)
+            memory = self.gpu.create_buffer(size=room, usage=_GIVING, mapped_at_creation=True)
+        made = Transfer(memory, room, starts, sizes)
+        return made, made.parts(self._bytes(self._lib.wgpuBufferGetMappedRange, memory._internal, room))
 
-    def end_giving(self, giving: Giving, buffers: Sequence[Any]) -> None:
+    def end_giving(self, given: Transfer, buffers: Sequence[Any]) -> None:
         """Copy what was written into the buffers, before whatever is submitted next."""
-        views, staging, room, *_ = giving
-        self._lib.wgpuBufferUnmap(staging._internal)
+        self._lib.wgpuBufferUnmap(given.memory._internal)
         with self._guard:
-            if self._copies is None:
-                self._copies = self._encoder()
-            for start, view, buffer in zip(_starts([v.size for v in views]), views, buffers):
-                self._copy(self._copies, staging, start, buffer, 0, -(-view.size // 4) * 4)
+            for start, size, buffer in zip(given.starts, given.sizes, buffers):
+                self._copy(given.memory, start, buffer, 0, -(-size // 4) * 4)
         self.submit()
-        if sum([size * len(given) for size, given in self._given.items()]) + room <= _SPARE_BYTES:
-            done = Giving([], staging, room, self._submitted(), self._submissions)
-            self._given.setdefault(room, deque()).append(done)
+        if sum([size * len(kept) for size, kept in self._given.items()]) + given.room <= _SPARE_BYTES:
+            done = given._replace(after=self._submitted(), number=self._submissions)
+            self._given.setdefault(given.room, deque()).append(done)
 
     def _bytes(self, mapped: Callable[..., Any], handle: Any, size: int) -> Bytes:
         """The first bytes of a buffer that is mapped."""
@@ -487,8 +450,8 @@ class DirectQueue(Queue):
         """Map the first bytes of a buffer, once the submission `after` has ended. Raises GPUError where that fails."""
         raise NotImplementedError
 
-    def _map(self, reading: Reading, use: Callable[[list[Bytes]], T]) -> T:
-        handle, size = reading.staging._internal, reading.starts[-1]
+    def _map(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
+        handle, size = reading.memory._internal, reading.starts[-1]
         self._hold(handle, wgpu.MapMode.READ, size, reading.after)
         try:
             view = self._bytes(self._lib.wgpuBufferGetConstMappedRange, handle, size)

@@ -120,7 +120,7 @@ def test_batches_do_not_keep_buffers_that_the_pool_dropped() -> None:
     refs = [weakref.ref(b) for b in buffers]
     batch = device.prepare([(program, buffers)])
     batch.run()
-    device.keep(program, buffers, batch)
+    device.batches.put(batch, program, buffers)
     del batch
     while buffers:
         device.free(buffers.pop())
@@ -132,20 +132,20 @@ def test_batches_do_not_keep_buffers_that_the_pool_dropped() -> None:
 def test_batches_that_are_kept_are_bounded_by_their_calls_and_one_buffer_may_serve_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("anneal.backend.device._KEPT", 2)
+    monkeypatch.setattr("anneal.uop.caches._LEAST", 2)
     monkeypatch.setattr(CpuDevice, "_CALLS", 5)
     device = CpuDevice()
     program = device.compile(doubling(4))
     for n in (1, 1, 1, 1, 1, 1, 4, 9, 9):
         b = np.zeros(4, np.float32)
-        device.keep(program, [b, b], device.prepare([(program, [b, b])] * n))
-        kept = [len(batch.names) for batch, _ in device._kept.values()]
+        device.batches.put(device.prepare([(program, [b, b])] * n), program, [b, b], n)
+        kept = [len(batch.names) for batch, _ in device.batches.values()]
         assert sum(kept) <= 5 or len(kept) <= 2
         assert kept[-1] == n
-        assert device._kept_calls == sum(kept)
+        assert device.batches.weight == sum(kept)
     assert kept == [9, 9]
     device.empty_cache()
-    assert device._kept_calls == len(device._kept) == len(device._keys) == 0
+    assert device.batches.weight == len(device.batches) == len(device.batches._keys) == 0
 
 
 # -- batches -------------------------------------------------------------------------------------------------------
