@@ -92,10 +92,6 @@ def floats_of(x: Tensor) -> Tensor:
     return x._new(real_node(x))
 
 
-def real_unary(x: Tensor, op: Op) -> Tensor:
-    return x._new(op(real_node(x)))
-
-
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
