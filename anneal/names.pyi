@@ -38,7 +38,7 @@ from anneal.ops.indexing import gather as gather, index_select as index_select, 
 from anneal.ops.inplace import add_ as add_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
 from anneal.ops.joining import unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, dstack as dstack, column_stack as column_stack, vstack as vstack
 from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
-from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, angle as angle
+from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, bitwise_not as bitwise_not, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, angle as angle
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
 from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, permute as permute, transpose as transpose, t as t, movedim as movedim, expand as expand, expand_as as expand_as, repeat as repeat, tile as tile, pad as pad, shrink as shrink, narrow as narrow
 from anneal.ops.operators import update_slice as update_slice
@@ -472,12 +472,12 @@ def bitwise_or_(x: Tensor, other: Operand) -> Tensor:
     r"""The bitwise or; logical or on bools. Raises DTypeError for floats."""
 def bitwise_xor_(x: Tensor, other: Operand) -> Tensor:
     r"""The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats."""
-def bitwise_not_(x: Tensor) -> Tensor:
-    r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
 def bitwise_left_shift_(x: Tensor, other: Operand) -> Tensor:
     r"""x << other, for shifts from 0 to the width minus one."""
 def bitwise_right_shift_(x: Tensor, other: Operand) -> Tensor:
     r"""x >> other, for shifts from 0 to the width minus one; the sign is kept."""
+def bitwise_not_(x: Tensor) -> Tensor:
+    r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
 def logical_not_(x: Tensor) -> Tensor:
     r"""True for each element that is 0 (or False)."""
 def logical_and_(x: Tensor, other: Operand) -> Tensor:
@@ -1597,10 +1597,6 @@ class Methods(Handle):
         r"""The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats."""
     def bitwise_xor_(self, other: Operand) -> Tensor:
         r"""The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats."""
-    def bitwise_not(self) -> Tensor:
-        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
-    def bitwise_not_(self) -> Tensor:
-        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
     def bitwise_left_shift(self, other: Operand) -> Tensor:
         r"""x << other, for shifts from 0 to the width minus one."""
     def bitwise_left_shift_(self, other: Operand) -> Tensor:
@@ -1609,6 +1605,10 @@ class Methods(Handle):
         r"""x >> other, for shifts from 0 to the width minus one; the sign is kept."""
     def bitwise_right_shift_(self, other: Operand) -> Tensor:
         r"""x >> other, for shifts from 0 to the width minus one; the sign is kept."""
+    def bitwise_not(self) -> Tensor:
+        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
+    def bitwise_not_(self) -> Tensor:
+        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
     def logical_not(self) -> Tensor:
         r"""True for each element that is 0 (or False)."""
     def logical_not_(self) -> Tensor:
