@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
+from functools import partial
 from typing import Any
 
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
+from anneal.ops.checks import broadcast_shapes
 from anneal.ops.inputs import computes, scales
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.precision import check_growth
@@ -28,6 +29,7 @@ _REFUSED = {
 }
 _EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
 Operand = Any  # a tensor, an array or a Python number
+_computes = partial(computes, lifts=True)
 
 
 # -- how operands meet ------------------------------------------------------------------------------------------------
@@ -95,9 +97,8 @@ def floats_of(x: Tensor) -> Tensor:
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@function("array_api")
+@function("array_api lifts=numbers")
 @scales
-@numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + other; a logical or on bools. With `alpha`, x + alpha * other, which of bools and a whole number is one too.
 
@@ -113,9 +114,8 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(Op.ADD, x, other)
 
 
-@function("alias=subtract in_place array_api=subtract")
+@function("alias=subtract in_place array_api=subtract lifts=numbers")
 @scales
-@numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools.
 
@@ -128,9 +128,8 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(Op.SUB, x, other)
 
 
-@function("alias=multiply in_place array_api=multiply")
-@computes
-@numbers_first
+@function("alias=multiply in_place array_api=multiply lifts=numbers")
+@_computes
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -141,9 +140,8 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(Op.MUL, x, other)
 
 
-@function("alias=divide,true_divide in_place array_api=divide")
-@computes
-@numbers_first
+@function("alias=divide,true_divide in_place array_api=divide lifts=numbers")
+@_computes
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
@@ -169,8 +167,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(u, o)
 
 
-@function("in_place")
-@numbers_first
+@function("in_place lifts=numbers")
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0, or RangeError
     where the 0 is known at the call.
@@ -193,8 +190,7 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
     return x._new(broadcast(quotient, shape), o)
 
 
-@function("in_place array_api")
-@number_first
+@function("in_place array_api lifts=number")
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0,
     or RangeError where the 0 is known at the call.
@@ -277,8 +273,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@function("in_place autocast=float32 array_api")
-@number_first
+@function("in_place autocast=float32 array_api lifts=number")
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0.

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from anneal.doors import named
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import is_tensor, number_first
+from anneal.ops.checks import is_tensor
 
 from anneal.ops.elementwise import (  # isort: skip
     beside, by_slopes, choose, floats_of, has_sign, one_over, operands, power, real_node, unary,
@@ -370,8 +370,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     return x._new(beside(u, y), y).cast(dtype)
 
 
-@_special
-@number_first
+@_special("lifts=number")
 def xlogy(x: Tensor, other: Operand) -> Tensor:
     """x * log(other), 0 where x is 0.
 

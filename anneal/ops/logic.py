@@ -7,7 +7,6 @@ import math
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import number_first
 from anneal.ops.elementwise import binary, choose, operands, unary
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
@@ -128,8 +127,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
     return bool(near.numpy().all())
 
 
-@function("array_api")
-@number_first
+@function("array_api lifts=number")
 def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.
     `assume_unique` is ignored.
@@ -150,7 +148,6 @@ def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: boo
 # -- logic and bits ---------------------------------------------------------------------------------------------------
 
 
-@number_first
 def _bits(name: str, op: Op, x: Tensor, other: Operand) -> Tensor:
     return binary(op, x, other)
 
@@ -204,7 +201,7 @@ bitwise_and, bitwise_or, bitwise_xor, bitwise_left_shift, bitwise_right_shift = 
     """,
         ),
     },
-    "in_place array_api",
+    "in_place array_api lifts=number",
 )
 
 

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
+from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, said
 from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
@@ -190,8 +190,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
 
 
-@function
-@number_first
+@function("lifts=number")
 def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.
