@@ -249,11 +249,11 @@ def cumsum_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DT
     r"""The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`."""
 def cumprod(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-    of `sum`."""
+    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+    dtypes of `sum`."""
 def cumprod_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-    of `sum`."""
+    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+    dtypes of `sum`."""
 def logcumsumexp(x: Tensor, axis: int | None=None, *, dim: int | None=None) -> Tensor:
     r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
 @overload
@@ -635,7 +635,8 @@ def nanstd(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=
 def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
 def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1."""
 def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
 def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
@@ -1097,11 +1098,11 @@ class Methods(Handle):
         r"""The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
         of `sum`."""
     def cumprod(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-        of `sum`."""
+        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+        dtypes of `sum`."""
     def cumprod_(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-        of `sum`."""
+        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+        dtypes of `sum`."""
     def logcumsumexp(self, axis: int | None=None, *, dim: int | None=None) -> Tensor:
         r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
     @overload
@@ -1929,7 +1930,8 @@ class Methods(Handle):
     def logsumexp(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
     def softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+        1."""
     def log_softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
     def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:

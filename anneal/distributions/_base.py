@@ -109,7 +109,7 @@ class Distribution:
         self._begin()
 
     def _begin(self) -> None:
-        """What else a distribution has from its parameters."""
+        """Set what follows from the parameters, once `_hold` has them."""
 
     def _validate(self, **parameters: Tensor) -> None:
         if not self._checks or here.recordings or here.depth:
@@ -273,7 +273,7 @@ class Distribution:
 # Divergences of Kullback and Leibler, by the classes of two distributions.
 
 
-class Parameter:
+class ParameterTensor:
     """A parameter to type checkers: numbers and tensors are given, a tensor is kept."""
 
     def __get__(self, of: Any, kind: Any = None) -> Tensor: ...  # type: ignore[empty-body]
@@ -283,10 +283,10 @@ class Parameter:
 
 @dataclass_transform(eq_default=False)
 class _Dataclass(Distribution):
-    """What is below `Row` is a dataclass to type checkers, which takes `validate_args` by name."""
+    """Base by which type checkers take the classes below `Parametric` for dataclasses."""
 
 
-class Row(_Dataclass):
+class Parametric(_Dataclass):
     """Base of distributions whose `__init__` takes their parameters and `validate_args`, and no more."""
 
     has_rsample = True

@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Parameter, Row, Shape, nan_like
+from anneal.distributions._base import Distribution, ParameterTensor, Parametric, Shape, nan_like
 from anneal.special import gammainc
 from anneal.tensor import Tensor
 
@@ -47,7 +47,7 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
 
 
 class _LocScale(
-    Row,
+    Parametric,
     loc=c.real,
     scale=c.positive,
     support=c.real,
@@ -63,8 +63,8 @@ class _LocScale(
     logarithm of its density, what is `below` a number, the `quantile` of a probability, and its entropy, `spread`.
     """
 
-    loc: Parameter
-    scale: Parameter
+    loc: ParameterTensor
+    scale: ParameterTensor
 
 
 class Normal(
@@ -187,7 +187,7 @@ class StudentT(
 
 
 class HalfNormal(
-    Row,
+    Parametric,
     scale=c.positive,
     support=c.nonnegative,
     mean=lambda d: d.scale * math.sqrt(2 / math.pi),
@@ -206,7 +206,7 @@ class HalfNormal(
     0.0
     """
 
-    scale: Parameter
+    scale: ParameterTensor
     _whole: ClassVar[type[_LocScale]] = Normal
 
     def _begin(self) -> None:
@@ -230,7 +230,7 @@ class HalfCauchy(
 
 
 class Uniform(
-    Row,
+    Parametric,
     low=c.real,
     high=c.real,
     mean=lambda d: (d.high + d.low) / 2,
@@ -251,8 +251,8 @@ class Uniform(
     2.0
     """
 
-    low: Parameter
-    high: Parameter
+    low: ParameterTensor
+    high: ParameterTensor
 
     def _begin(self) -> None:
         self.support = c.interval(self.low.detach(), self.high.detach())
@@ -262,7 +262,7 @@ class Uniform(
 
 
 class Exponential(
-    Row,
+    Parametric,
     rate=c.positive,
     support=c.nonnegative,
     mean=lambda d: 1.0 / d.rate,
@@ -281,11 +281,11 @@ class Exponential(
     0.5
     """
 
-    rate: Parameter
+    rate: ParameterTensor
 
 
 class Gamma(
-    Row,
+    Parametric,
     concentration=c.positive,
     rate=c.positive,
     support=c.nonnegative,
@@ -304,8 +304,8 @@ class Gamma(
     """
 
     _flows = False
-    concentration: Parameter
-    rate: Parameter
+    concentration: ParameterTensor
+    rate: ParameterTensor
 
     def _log(self, x: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
@@ -338,7 +338,7 @@ class Chi2(Gamma, df=c.positive):
 
 
 class Weibull(
-    Row,
+    Parametric,
     scale=c.positive,
     concentration=c.positive,
     support=c.positive,
@@ -359,8 +359,8 @@ class Weibull(
     2.0
     """
 
-    scale: Parameter
-    concentration: Parameter
+    scale: ParameterTensor
+    concentration: ParameterTensor
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of a draw that is at most `value`: 0 at 0, the end of the support."""
@@ -372,7 +372,7 @@ class Weibull(
 
 
 class Pareto(
-    Row,
+    Parametric,
     scale=c.positive,
     alpha=c.positive,
     mode=lambda d: d.scale,
@@ -391,8 +391,8 @@ class Pareto(
     2.0
     """
 
-    scale: Parameter
-    alpha: Parameter
+    scale: ParameterTensor
+    alpha: ParameterTensor
 
     def _begin(self) -> None:
         self.support = c.greater_than_eq(self.scale.detach())
@@ -409,7 +409,7 @@ class Pareto(
 
 
 class Dirichlet(
-    Row,
+    Parametric,
     concentration=c.independent(c.positive, 1),
     support=c.simplex,
     mean=lambda d: d.concentration / d.concentration.sum(-1, keepdim=True),
@@ -423,7 +423,7 @@ class Dirichlet(
     """
 
     _flows = False
-    concentration: Parameter
+    concentration: ParameterTensor
 
     def _begin(self) -> None:
         self._event_shape = self.concentration.shape[-1:]
@@ -462,7 +462,7 @@ class Dirichlet(
 
 
 class Beta(
-    Row,
+    Parametric,
     concentration1=c.positive,
     concentration0=c.positive,
     support=c.unit_interval,
@@ -482,8 +482,8 @@ class Beta(
     """
 
     _flows = False
-    concentration1: Parameter
-    concentration0: Parameter
+    concentration1: ParameterTensor
+    concentration0: ParameterTensor
 
     def _begin(self) -> None:
         # of x and 1 - x

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Parameter, Row, Shape, nan_like
+from anneal.distributions._base import Distribution, ParameterTensor, Parametric, Shape, nan_like
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.tensor import Tensor, dtypes
@@ -133,7 +133,7 @@ def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
 
 
 class Poisson(
-    Row,
+    Parametric,
     rate=c.nonnegative,
     support=c.nonnegative_integer,
     mean=lambda d: d.rate,
@@ -150,7 +150,7 @@ class Poisson(
     """
 
     has_rsample = False
-    rate: Parameter
+    rate: ParameterTensor
 
 
 class Binomial(

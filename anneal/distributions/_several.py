@@ -7,7 +7,15 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Parameter, Row, Shape, kl_divergence, register_kl, summed
+from anneal.distributions._base import (
+    Distribution,
+    ParameterTensor,
+    Parametric,
+    Shape,
+    kl_divergence,
+    register_kl,
+    summed,
+)
 from anneal.distributions._continuous import Normal
 from anneal.distributions._discrete import Categorical, _Chances, clamped
 from anneal.distributions.transforms import ComposeTransform, ExpTransform, SigmoidTransform, Transform
@@ -23,7 +31,7 @@ __all__ = [
 
 
 class _Vectors(
-    Row,
+    Parametric,
     support=c.real_vector,
     mean=lambda d: d.loc,
     mode=lambda d: d.loc,
@@ -33,7 +41,7 @@ class _Vectors(
 ):
     """Normal vectors about `loc`."""
 
-    loc: Parameter
+    loc: ParameterTensor
 
 
 class MultivariateNormal(
@@ -119,8 +127,8 @@ class LowRankMultivariateNormal(
     [2.0, 1.0]
     """
 
-    cov_factor: Parameter
-    cov_diag: Parameter
+    cov_factor: ParameterTensor
+    cov_diag: ParameterTensor
 
     def _begin(self) -> None:
         n = self.loc.shape[-1]

@@ -284,8 +284,8 @@ cumsum, cumprod = family(
         ),
         "cumprod neutral=1": (
             Op.MUL,
-            """The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-    of `sum`.
+            """The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+    dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumprod(0)

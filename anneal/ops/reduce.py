@@ -378,7 +378,8 @@ softmax, log_softmax = family(
     {
         "softmax": (
             False,
-            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
+            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
