@@ -7,15 +7,10 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import (
-    Distribution,
-    ParameterTensor,
-    Parametric,
-    Shape,
-    kl_divergence,
-    register_kl,
-    summed,
-)
+
+from anneal.distributions._base import (  # isort: skip
+    Distribution, ParameterTensor, Parametric, Shape, kl_divergence, register_kl, summed,
+)  # fmt: skip
 from anneal.distributions._continuous import Normal
 from anneal.distributions._discrete import Categorical, _Chances, clamped
 from anneal.distributions.transforms import ComposeTransform, ExpTransform, SigmoidTransform, Transform

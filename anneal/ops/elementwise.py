@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from functools import partial
 from typing import Any
 
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes
-from anneal.ops.inputs import computes, scales
+from anneal.ops.inputs import computes, computes_numbers, scales
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.precision import check_growth
 from anneal.uop import Ints, Op, UOp, alu, by_rule, const, dtypes
@@ -29,7 +28,6 @@ _REFUSED = {
 }
 _EXPONENTIAL = frozenset((Op.ADD, Op.EXP, Op.SUB))  # ops that exp(x) + c may end in
 Operand = Any  # a tensor, an array or a Python number
-_computes = partial(computes, lifts=True)
 
 
 # -- how operands meet ------------------------------------------------------------------------------------------------
@@ -129,7 +127,7 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @function("alias=multiply in_place array_api=multiply lifts=numbers")
-@_computes
+@computes_numbers
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -141,7 +139,7 @@ def mul(x: Tensor, other: Operand) -> Tensor:
 
 
 @function("alias=divide,true_divide in_place array_api=divide lifts=numbers")
-@_computes
+@computes_numbers
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 

@@ -43,6 +43,9 @@ def computes(function: F, whole: bool = False, lifts: bool = False) -> F:
     return takes(partial(_filled, whole, lifts))(function)
 
 
+computes_numbers = partial(computes, lifts=True)
+
+
 def compares(function: F) -> F:
     """The op computes with its number, and of integers with one of those: no sum of them is to be looked at."""
     return computes(function, True)
