@@ -146,8 +146,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     """
     if side not in ("left", "right"):
         raise ShapeError(f'searchsorted: side is "left" or "right", not {side!r}')
-    row = x1 if sorter is None else x1.take(sorter)
-    return row.searchsorted(x2, right=side == "right")
+    return x1.searchsorted(x2, side=side, sorter=sorter)
 
 
 # -- shapes and positions ---------------------------------------------------------------------------------------------
@@ -207,8 +206,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     """x with these axes reversed, all of them if none is named."""
-    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return x.flip(axes) if axes else x
+    return x.flip(axis=axis)
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
