@@ -283,7 +283,7 @@ Integer alias checked deferred family function init_of locate rows_of several sh
         "checks": """
 Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said whole""",
         "angles": """
-acos acosh asin asinh atan atan2 atanh cos cosh deg2rad hypot rad2deg sin sinc sinh tan tanh""",
+acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh""",
         "attention": """
 bilinear dropout embedding glu gumbel_softmax linear scaled_dot_product_attention""",
         "convolution": """
@@ -297,8 +297,8 @@ argwhere masked_select nonzero nonzero_static unique unique_consecutive""",
         "elementwise": """
 add addcdiv addcmul clamp div divmod floor_divide fmod lerp maximum minimum mul pow remainder sub""",
         "functions": """
-cbrt copysign erf erfc erfinv exp exp2 expm1 heaviside log log10 log1p log2 logaddexp logit reciprocal rsqrt signbit
-sqrt square xlogy""",
+cbrt copysign cos erf erfc erfinv exp exp2 expm1 heaviside log log10 log1p log2 logaddexp logit reciprocal rsqrt
+signbit sin sqrt square tan tanh xlogy""",
         "further": """
 astype bitwise_invert clamp_max clamp_min cumulative_prod cumulative_sum equal expand_dims fill float_power fmax
 fmin frexp gcd is_contiguous isreal lcm ldexp logaddexp2 matrix_transpose ndimension nelement new new_empty

@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 from typing import overload
 from anneal.ops.activations import sigmoid as sigmoid, logsigmoid as logsigmoid, relu as relu, relu6 as relu6, leaky_relu as leaky_relu, elu as elu, celu as celu, selu as selu, silu as silu, gelu as gelu, softplus as softplus, softsign as softsign, mish as mish, hardtanh as hardtanh, hardsigmoid as hardsigmoid, hardswish as hardswish, softshrink as softshrink, hardshrink as hardshrink, tanhshrink as tanhshrink, threshold as threshold, prelu as prelu, layer_norm as layer_norm, rms_norm as rms_norm, group_norm as group_norm, batch_norm as batch_norm, normalize as normalize, instance_norm as instance_norm, local_response_norm as local_response_norm
-from anneal.ops.angles import sin as sin, cos as cos, tan as tan, tanh as tanh, sinh as sinh, cosh as cosh, asin as asin, acos as acos, atan as atan, atan2 as atan2, asinh as asinh, acosh as acosh, atanh as atanh, hypot as hypot, sinc as sinc, deg2rad as deg2rad, rad2deg as rad2deg
+from anneal.ops.angles import sinh as sinh, cosh as cosh, asin as asin, acos as acos, atan as atan, atan2 as atan2, asinh as asinh, acosh as acosh, atanh as atanh, hypot as hypot, sinc as sinc, deg2rad as deg2rad, rad2deg as rad2deg
 from anneal.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention, linear as linear, embedding as embedding, dropout as dropout, glu as glu, bilinear as bilinear, gumbel_softmax as gumbel_softmax
 from anneal.ops.convolution import conv1d as conv1d, conv2d as conv2d, conv3d as conv3d, conv_transpose1d as conv_transpose1d, conv_transpose2d as conv_transpose2d, conv_transpose3d as conv_transpose3d
 from anneal.ops.creation import full as full, zeros as zeros, ones as ones, empty as empty, eye as eye, tri as tri, arange as arange, linspace as linspace, logspace as logspace, tril_indices as tril_indices, triu_indices as triu_indices, hann_window as hann_window, hamming_window as hamming_window, blackman_window as blackman_window, bartlett_window as bartlett_window, kaiser_window as kaiser_window, from_numpy as from_numpy, zeros_like as zeros_like, ones_like as ones_like, empty_like as empty_like, full_like as full_like, meshgrid as meshgrid, broadcast_tensors as broadcast_tensors
 from anneal.ops.dynamic import nonzero_static as nonzero_static, argwhere as argwhere, masked_select as masked_select
 from anneal.ops.elementwise import add as add, sub as sub, mul as mul, div as div, floor_divide as floor_divide, remainder as remainder, fmod as fmod, divmod as divmod, pow as pow, maximum as maximum, minimum as minimum, lerp as lerp, addcmul as addcmul, addcdiv as addcdiv, clamp as clamp
 from anneal.ops.extremes import diff as diff
-from anneal.ops.functions import exp as exp, exp2 as exp2, expm1 as expm1, log as log, log2 as log2, log10 as log10, log1p as log1p, sqrt as sqrt, rsqrt as rsqrt, reciprocal as reciprocal, square as square, erf as erf, erfc as erfc, erfinv as erfinv, logaddexp as logaddexp, cbrt as cbrt, signbit as signbit, copysign as copysign, xlogy as xlogy, logit as logit, heaviside as heaviside
+from anneal.ops.functions import exp as exp, exp2 as exp2, log as log, log2 as log2, sqrt as sqrt, rsqrt as rsqrt, erf as erf, sin as sin, cos as cos, tan as tan, tanh as tanh, expm1 as expm1, log10 as log10, log1p as log1p, reciprocal as reciprocal, square as square, erfc as erfc, erfinv as erfinv, logaddexp as logaddexp, cbrt as cbrt, signbit as signbit, copysign as copysign, xlogy as xlogy, logit as logit, heaviside as heaviside
 from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, unstack as unstack, bitwise_invert as bitwise_invert, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new as new, new_empty_strided as new_empty_strided, is_contiguous as is_contiguous
 from anneal.ops.gamma import lgamma as lgamma, digamma as digamma, erfcx as erfcx, ndtr as ndtr, log_ndtr as log_ndtr, ndtri as ndtri, entr as entr, xlog1py as xlog1py, i0 as i0, i0e as i0e, i1 as i1, i1e as i1e, modified_bessel_k0 as modified_bessel_k0, modified_bessel_k1 as modified_bessel_k1, scaled_modified_bessel_k0 as scaled_modified_bessel_k0, scaled_modified_bessel_k1 as scaled_modified_bessel_k1, bessel_j0 as bessel_j0, bessel_j1 as bessel_j1, bessel_y0 as bessel_y0, bessel_y1 as bessel_y1, spherical_bessel_j0 as spherical_bessel_j0
 from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle
@@ -38,7 +38,7 @@ from anneal.ops.indexing import gather as gather, index_select as index_select, 
 from anneal.ops.inplace import add_ as add_, copy_ as copy_, fill_ as fill_, fill_diagonal_ as fill_diagonal_, zero_ as zero_, uniform_ as uniform_, normal_ as normal_, log_normal_ as log_normal_, exponential_ as exponential_, cauchy_ as cauchy_, geometric_ as geometric_, bernoulli_ as bernoulli_, random_ as random_
 from anneal.ops.joining import unbind as unbind, unfold as unfold, select as select, select_scatter as select_scatter, slice_scatter as slice_scatter, tensor_split as tensor_split, hsplit as hsplit, vsplit as vsplit, dsplit as dsplit, diagflat as diagflat, sum_to_size as sum_to_size, block_diag as block_diag, cartesian_prod as cartesian_prod, combinations as combinations, hstack as hstack, dstack as dstack, column_stack as column_stack, vstack as vstack
 from anneal.ops.linalg import matmul as matmul, dot as dot, outer as outer, trace as trace, vecdot as vecdot, tensordot as tensordot, kron as kron, addmm as addmm, matrix_norm as matrix_norm, einsum as einsum, inner as inner, addmv as addmv, addr as addr, baddbmm as baddbmm, addbmm as addbmm
-from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_not as bitwise_not, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, angle as angle
+from anneal.ops.logic import eq as eq, ne as ne, lt as lt, gt as gt, le as le, ge as ge, isclose as isclose, allclose as allclose, isin as isin, bitwise_and as bitwise_and, bitwise_or as bitwise_or, bitwise_xor as bitwise_xor, bitwise_left_shift as bitwise_left_shift, bitwise_right_shift as bitwise_right_shift, bitwise_not as bitwise_not, logical_not as logical_not, logical_and as logical_and, logical_or as logical_or, logical_xor as logical_xor, neg as neg, abs as abs, sign as sign, floor as floor, ceil as ceil, trunc as trunc, round as round, frac as frac, isnan as isnan, isinf as isinf, isposinf as isposinf, isneginf as isneginf, isfinite as isfinite, nan_to_num as nan_to_num, conj as conj, angle as angle
 from anneal.ops.losses import cross_entropy as cross_entropy, nll_loss as nll_loss, mse_loss as mse_loss, l1_loss as l1_loss, huber_loss as huber_loss, smooth_l1_loss as smooth_l1_loss, binary_cross_entropy as binary_cross_entropy, binary_cross_entropy_with_logits as binary_cross_entropy_with_logits, kl_div as kl_div, soft_margin_loss as soft_margin_loss, hinge_embedding_loss as hinge_embedding_loss, margin_ranking_loss as margin_ranking_loss, cosine_embedding_loss as cosine_embedding_loss, triplet_margin_loss as triplet_margin_loss, multi_margin_loss as multi_margin_loss, multilabel_soft_margin_loss as multilabel_soft_margin_loss, poisson_nll_loss as poisson_nll_loss, gaussian_nll_loss as gaussian_nll_loss
 from anneal.ops.movement import reshape as reshape, view as view, reshape_as as reshape_as, flatten as flatten, ravel as ravel, unflatten as unflatten, permute as permute, transpose as transpose, t as t, movedim as movedim, expand as expand, expand_as as expand_as, repeat as repeat, tile as tile, pad as pad, shrink as shrink, narrow as narrow
 from anneal.ops.operators import update_slice as update_slice
@@ -84,14 +84,6 @@ def relu_(x: Tensor) -> Tensor:
     r"""max(x, 0); its slope at 0 is 0."""
 def swish(x: Tensor) -> Tensor:
     r"""x * sigmoid(x), also called swish."""
-def sin_(x: Tensor) -> Tensor:
-    r"""The sine of an angle in radians."""
-def cos_(x: Tensor) -> Tensor:
-    r"""The cosine of an angle in radians."""
-def tan_(x: Tensor) -> Tensor:
-    r"""The tangent of an angle in radians."""
-def tanh_(x: Tensor) -> Tensor:
-    r"""The hyperbolic tangent."""
 def sinh_(x: Tensor) -> Tensor:
     r"""The hyperbolic sine."""
 def cosh_(x: Tensor) -> Tensor:
@@ -257,11 +249,11 @@ def cumsum_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DT
     r"""The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`."""
 def cumprod(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-    of `sum`."""
+    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+    dtypes of `sum`."""
 def cumprod_(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-    of `sum`."""
+    r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+    dtypes of `sum`."""
 def logcumsumexp(x: Tensor, axis: int | None=None, *, dim: int | None=None) -> Tensor:
     r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
 @overload
@@ -284,26 +276,34 @@ def exp_(x: Tensor) -> Tensor:
     r"""e ** x."""
 def exp2_(x: Tensor) -> Tensor:
     r"""2 ** x."""
-def expm1_(x: Tensor) -> Tensor:
-    r"""exp(x) - 1, exact for small values too."""
 def log_(x: Tensor) -> Tensor:
     r"""The natural logarithm; -inf at 0, nan below."""
 def log2_(x: Tensor) -> Tensor:
     r"""The logarithm to base 2."""
-def log10_(x: Tensor) -> Tensor:
-    r"""The logarithm to base 10."""
-def log1p_(x: Tensor) -> Tensor:
-    r"""log(1 + x), exact for small values too."""
 def sqrt_(x: Tensor) -> Tensor:
     r"""The square root; nan below 0."""
 def rsqrt_(x: Tensor) -> Tensor:
     r"""1 / sqrt(x)."""
+def erf_(x: Tensor) -> Tensor:
+    r"""The error function."""
+def sin_(x: Tensor) -> Tensor:
+    r"""The sine of an angle in radians."""
+def cos_(x: Tensor) -> Tensor:
+    r"""The cosine of an angle in radians."""
+def tan_(x: Tensor) -> Tensor:
+    r"""The tangent of an angle in radians."""
+def tanh_(x: Tensor) -> Tensor:
+    r"""The hyperbolic tangent."""
+def expm1_(x: Tensor) -> Tensor:
+    r"""exp(x) - 1, exact for small values too."""
+def log10_(x: Tensor) -> Tensor:
+    r"""The logarithm to base 10."""
+def log1p_(x: Tensor) -> Tensor:
+    r"""log(1 + x), exact for small values too."""
 def reciprocal_(x: Tensor) -> Tensor:
     r"""1 / x."""
 def square_(x: Tensor) -> Tensor:
     r"""x * x; of bools as int32."""
-def erf_(x: Tensor) -> Tensor:
-    r"""The error function."""
 def erfc_(x: Tensor) -> Tensor:
     r"""1 - erf(x), which keeps its digits where erf is near 1."""
 def erfinv_(x: Tensor) -> Tensor:
@@ -472,12 +472,12 @@ def bitwise_or_(x: Tensor, other: Operand) -> Tensor:
     r"""The bitwise or; logical or on bools. Raises DTypeError for floats."""
 def bitwise_xor_(x: Tensor, other: Operand) -> Tensor:
     r"""The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats."""
-def bitwise_not_(x: Tensor) -> Tensor:
-    r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
 def bitwise_left_shift_(x: Tensor, other: Operand) -> Tensor:
     r"""x << other, for shifts from 0 to the width minus one."""
 def bitwise_right_shift_(x: Tensor, other: Operand) -> Tensor:
     r"""x >> other, for shifts from 0 to the width minus one; the sign is kept."""
+def bitwise_not_(x: Tensor) -> Tensor:
+    r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
 def logical_not_(x: Tensor) -> Tensor:
     r"""True for each element that is 0 (or False)."""
 def logical_and_(x: Tensor, other: Operand) -> Tensor:
@@ -635,7 +635,8 @@ def nanstd(x: Tensor, axis: Axes=None, correction: int | float=1, keepdim: bool=
 def logsumexp(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
 def softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+    r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1."""
 def log_softmax(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
     r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
 def softmin(x: Tensor, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
@@ -785,22 +786,6 @@ class Methods(Handle):
         (channels,)."""
     def batch_norm(self, running_mean: Tensor | None=None, running_var: Tensor | None=None, weight: Tensor | None=None, bias: Tensor | None=None, training: bool=False, momentum: float | Tensor=0.1, eps: float=1e-05) -> Tensor:
         r"""Mean 0 and variance 1 per channel (axis 1), then times weight plus bias, each of shape (channels,)."""
-    def sin(self) -> Tensor:
-        r"""The sine of an angle in radians."""
-    def sin_(self) -> Tensor:
-        r"""The sine of an angle in radians."""
-    def cos(self) -> Tensor:
-        r"""The cosine of an angle in radians."""
-    def cos_(self) -> Tensor:
-        r"""The cosine of an angle in radians."""
-    def tan(self) -> Tensor:
-        r"""The tangent of an angle in radians."""
-    def tan_(self) -> Tensor:
-        r"""The tangent of an angle in radians."""
-    def tanh(self) -> Tensor:
-        r"""The hyperbolic tangent."""
-    def tanh_(self) -> Tensor:
-        r"""The hyperbolic tangent."""
     def sinh(self) -> Tensor:
         r"""The hyperbolic sine."""
     def sinh_(self) -> Tensor:
@@ -1113,11 +1098,11 @@ class Methods(Handle):
         r"""The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
         of `sum`."""
     def cumprod(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-        of `sum`."""
+        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+        dtypes of `sum`."""
     def cumprod_(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-        of `sum`."""
+        r"""The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+        dtypes of `sum`."""
     def logcumsumexp(self, axis: int | None=None, *, dim: int | None=None) -> Tensor:
         r"""The logarithm of the running sum of exponentials along an axis, without overflow. Gives x's shape."""
     @overload
@@ -1147,10 +1132,6 @@ class Methods(Handle):
         r"""2 ** x."""
     def exp2_(self) -> Tensor:
         r"""2 ** x."""
-    def expm1(self) -> Tensor:
-        r"""exp(x) - 1, exact for small values too."""
-    def expm1_(self) -> Tensor:
-        r"""exp(x) - 1, exact for small values too."""
     def log(self) -> Tensor:
         r"""The natural logarithm; -inf at 0, nan below."""
     def log_(self) -> Tensor:
@@ -1159,14 +1140,6 @@ class Methods(Handle):
         r"""The logarithm to base 2."""
     def log2_(self) -> Tensor:
         r"""The logarithm to base 2."""
-    def log10(self) -> Tensor:
-        r"""The logarithm to base 10."""
-    def log10_(self) -> Tensor:
-        r"""The logarithm to base 10."""
-    def log1p(self) -> Tensor:
-        r"""log(1 + x), exact for small values too."""
-    def log1p_(self) -> Tensor:
-        r"""log(1 + x), exact for small values too."""
     def sqrt(self) -> Tensor:
         r"""The square root; nan below 0."""
     def sqrt_(self) -> Tensor:
@@ -1175,6 +1148,38 @@ class Methods(Handle):
         r"""1 / sqrt(x)."""
     def rsqrt_(self) -> Tensor:
         r"""1 / sqrt(x)."""
+    def erf(self) -> Tensor:
+        r"""The error function."""
+    def erf_(self) -> Tensor:
+        r"""The error function."""
+    def sin(self) -> Tensor:
+        r"""The sine of an angle in radians."""
+    def sin_(self) -> Tensor:
+        r"""The sine of an angle in radians."""
+    def cos(self) -> Tensor:
+        r"""The cosine of an angle in radians."""
+    def cos_(self) -> Tensor:
+        r"""The cosine of an angle in radians."""
+    def tan(self) -> Tensor:
+        r"""The tangent of an angle in radians."""
+    def tan_(self) -> Tensor:
+        r"""The tangent of an angle in radians."""
+    def tanh(self) -> Tensor:
+        r"""The hyperbolic tangent."""
+    def tanh_(self) -> Tensor:
+        r"""The hyperbolic tangent."""
+    def expm1(self) -> Tensor:
+        r"""exp(x) - 1, exact for small values too."""
+    def expm1_(self) -> Tensor:
+        r"""exp(x) - 1, exact for small values too."""
+    def log10(self) -> Tensor:
+        r"""The logarithm to base 10."""
+    def log10_(self) -> Tensor:
+        r"""The logarithm to base 10."""
+    def log1p(self) -> Tensor:
+        r"""log(1 + x), exact for small values too."""
+    def log1p_(self) -> Tensor:
+        r"""log(1 + x), exact for small values too."""
     def reciprocal(self) -> Tensor:
         r"""1 / x."""
     def reciprocal_(self) -> Tensor:
@@ -1183,10 +1188,6 @@ class Methods(Handle):
         r"""x * x; of bools as int32."""
     def square_(self) -> Tensor:
         r"""x * x; of bools as int32."""
-    def erf(self) -> Tensor:
-        r"""The error function."""
-    def erf_(self) -> Tensor:
-        r"""The error function."""
     def erfc(self) -> Tensor:
         r"""1 - erf(x), which keeps its digits where erf is near 1."""
     def erfc_(self) -> Tensor:
@@ -1597,10 +1598,6 @@ class Methods(Handle):
         r"""The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats."""
     def bitwise_xor_(self, other: Operand) -> Tensor:
         r"""The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats."""
-    def bitwise_not(self) -> Tensor:
-        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
-    def bitwise_not_(self) -> Tensor:
-        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
     def bitwise_left_shift(self, other: Operand) -> Tensor:
         r"""x << other, for shifts from 0 to the width minus one."""
     def bitwise_left_shift_(self, other: Operand) -> Tensor:
@@ -1609,6 +1606,10 @@ class Methods(Handle):
         r"""x >> other, for shifts from 0 to the width minus one; the sign is kept."""
     def bitwise_right_shift_(self, other: Operand) -> Tensor:
         r"""x >> other, for shifts from 0 to the width minus one; the sign is kept."""
+    def bitwise_not(self) -> Tensor:
+        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
+    def bitwise_not_(self) -> Tensor:
+        r"""The bits inverted; logical not on bools. Raises DTypeError for floats."""
     def logical_not(self) -> Tensor:
         r"""True for each element that is 0 (or False)."""
     def logical_not_(self) -> Tensor:
@@ -1929,7 +1930,8 @@ class Methods(Handle):
     def logsumexp(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""log(sum(exp(x))) along axes, without overflow; -inf where every element is."""
     def softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
-        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1."""
+        r"""exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+        1."""
     def log_softmax(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:
         r"""The logarithm of `softmax`, computed without overflow: a tensor of x's shape."""
     def softmin(self, axis: int | None=None, *, dim: int | None=None, dtype: DTypeLike | None=None) -> Tensor:

@@ -146,8 +146,7 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     """
     if side not in ("left", "right"):
         raise ShapeError(f'searchsorted: side is "left" or "right", not {side!r}')
-    row = x1 if sorter is None else x1.take(sorter)
-    return row.searchsorted(x2, right=side == "right")
+    return x1.searchsorted(x2, side=side, sorter=sorter)
 
 
 # -- shapes and positions ---------------------------------------------------------------------------------------------
@@ -207,8 +206,7 @@ def squeeze(x: Tensor, /, axis: int | tuple[int, ...]) -> Tensor:
 
 def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
     """x with these axes reversed, all of them if none is named."""
-    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    return x.flip(axes) if axes else x
+    return x.flip(axis=axis)
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
@@ -235,14 +233,9 @@ def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
     """
     if axis is None or not x.ndim:
         x, axis = x.reshape(-1), axis_of(0 if axis is None else axis, min(x.ndim, 1), "repeat")
-    if not isinstance(repeats, Tensor):
-        return x.repeat_interleave(repeats, axis)
-    at = axis_of(axis, x.ndim, "repeat")
-    counts = repeats.tolist() if repeats.ndim else [repeats.item()]
-    counts = counts * x.shape[at] if len(counts) == 1 else counts
-    if len(counts) != x.shape[at]:
-        raise ShapeError(f"repeat: {len(counts)} counts for axis {axis} of shape {x.shape}")
-    return x.index_select(at, Tensor([i for i, n in enumerate(counts) for _ in range(n)], x.device, "int32"))
+    if isinstance(repeats, Tensor) and repeats.numel() not in (1, x.shape[axis_of(axis, x.ndim, "repeat")]):
+        raise ShapeError(f"repeat: {repeats.numel()} counts for axis {axis} of shape {x.shape}")
+    return x.repeat_interleave(repeats, axis)
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
@@ -304,7 +297,7 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
     """
     if not x.ndim:
         raise ShapeError("nonzero: an array of shape () has no axis")
-    return tuple([_places(a, x) for a in np.nonzero(x.numpy())])
+    return x.nonzero(as_tuple=True)
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY
 from itertools import product
-from typing import Any, ClassVar, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
 from anneal.distributions import constraints as c
 from anneal.distributions.constraints import Constraint
 from anneal.errors import GradientError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import broadcast_shapes, said
+from anneal.ops import broadcast_shapes, init_of, said
 from anneal.runtime import here
 from anneal.tensor import Tensor, dtypes, no_grad
 
@@ -105,6 +106,10 @@ class Distribution:
         Distribution.__init__(self, batch, (), arguments.get("validate_args"))
         self._given = tuple(given)
         self._validate(**{name: getattr(self, name) for name in given})
+        self._begin()
+
+    def _begin(self) -> None:
+        """Set what follows from the parameters, once `_hold` has them."""
 
     def _validate(self, **parameters: Tensor) -> None:
         if not self._checks or here.recordings or here.depth:
@@ -266,6 +271,35 @@ class Distribution:
 
 # -- divergences ------------------------------------------------------------------------------------------------------
 # Divergences of Kullback and Leibler, by the classes of two distributions.
+
+
+class ParameterTensor:
+    """A parameter to type checkers: numbers and tensors are given, a tensor is kept."""
+
+    def __get__(self, of: Any, kind: Any = None) -> Tensor: ...  # type: ignore[empty-body]
+
+    def __set__(self, of: Any, value: Any) -> None: ...
+
+
+@dataclass_transform(eq_default=False)
+class _Dataclass(Distribution):
+    """Base by which type checkers take the classes below `Parametric` for dataclasses."""
+
+
+class Parametric(_Dataclass):
+    """Base of distributions whose `__init__` takes their parameters and `validate_args`, and no more."""
+
+    has_rsample = True
+    if TYPE_CHECKING:
+        _: KW_ONLY
+        validate_args: bool | None = None
+
+    def __init_subclass__(cls, **row: Any) -> None:
+        super().__init_subclass__(**row)
+        if row.keys() & cls.arg_constraints.keys() and "__init__" not in vars(cls):
+            kinds = dict.fromkeys(cls.arg_constraints, "Any")
+            cls.__annotations__, cls.validate_args = {**kinds, "validate_args": "bool | None"}, None
+            cls.__init__ = init_of(cls, "self._hold(locals())")  # type: ignore[method-assign]
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence]:

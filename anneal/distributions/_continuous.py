@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Shape, nan_like
+from anneal.distributions._base import Distribution, ParameterTensor, Parametric, Shape, nan_like
 from anneal.special import gammainc
 from anneal.tensor import Tensor
 
@@ -47,7 +47,7 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
 
 
 class _LocScale(
-    Distribution,
+    Parametric,
     loc=c.real,
     scale=c.positive,
     support=c.real,
@@ -63,12 +63,8 @@ class _LocScale(
     logarithm of its density, what is `below` a number, the `quantile` of a probability, and its entropy, `spread`.
     """
 
-    has_rsample = True
-    loc: Tensor
-    scale: Tensor
-
-    def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    loc: ParameterTensor
+    scale: ParameterTensor
 
 
 class Normal(
@@ -191,7 +187,7 @@ class StudentT(
 
 
 class HalfNormal(
-    Distribution,
+    Parametric,
     scale=c.positive,
     support=c.nonnegative,
     mean=lambda d: d.scale * math.sqrt(2 / math.pi),
@@ -210,13 +206,11 @@ class HalfNormal(
     0.0
     """
 
-    has_rsample = True
-    scale: Tensor
+    scale: ParameterTensor
     _whole: ClassVar[type[_LocScale]] = Normal
 
-    def __init__(self, scale: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
-        self._both = self._whole(Tensor.zeros_like(self.scale), self.scale, False)
+    def _begin(self) -> None:
+        self._both = self._whole(Tensor.zeros_like(self.scale), self.scale, validate_args=False)
 
 
 class HalfCauchy(
@@ -236,7 +230,7 @@ class HalfCauchy(
 
 
 class Uniform(
-    Distribution,
+    Parametric,
     low=c.real,
     high=c.real,
     mean=lambda d: (d.high + d.low) / 2,
@@ -257,12 +251,10 @@ class Uniform(
     2.0
     """
 
-    has_rsample = True
-    low: Tensor
-    high: Tensor
+    low: ParameterTensor
+    high: ParameterTensor
 
-    def __init__(self, low: Any, high: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    def _begin(self) -> None:
         self.support = c.interval(self.low.detach(), self.high.detach())
         ordered = c.greater_than(self.low.detach())
         self.arg_constraints = {"low": c.real, "high": ordered}  # type: ignore[misc]
@@ -270,7 +262,7 @@ class Uniform(
 
 
 class Exponential(
-    Distribution,
+    Parametric,
     rate=c.positive,
     support=c.nonnegative,
     mean=lambda d: 1.0 / d.rate,
@@ -289,15 +281,11 @@ class Exponential(
     0.5
     """
 
-    has_rsample = True
-    rate: Tensor
-
-    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    rate: ParameterTensor
 
 
 class Gamma(
-    Distribution,
+    Parametric,
     concentration=c.positive,
     rate=c.positive,
     support=c.nonnegative,
@@ -315,13 +303,9 @@ class Gamma(
     1.5
     """
 
-    has_rsample = True
     _flows = False
-    concentration: Tensor
-    rate: Tensor
-
-    def __init__(self, concentration: Any, rate: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    concentration: ParameterTensor
+    rate: ParameterTensor
 
     def _log(self, x: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
@@ -354,7 +338,7 @@ class Chi2(Gamma, df=c.positive):
 
 
 class Weibull(
-    Distribution,
+    Parametric,
     scale=c.positive,
     concentration=c.positive,
     support=c.positive,
@@ -375,12 +359,8 @@ class Weibull(
     2.0
     """
 
-    has_rsample = True
-    scale: Tensor
-    concentration: Tensor
-
-    def __init__(self, scale: Any, concentration: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    scale: ParameterTensor
+    concentration: ParameterTensor
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of a draw that is at most `value`: 0 at 0, the end of the support."""
@@ -392,7 +372,7 @@ class Weibull(
 
 
 class Pareto(
-    Distribution,
+    Parametric,
     scale=c.positive,
     alpha=c.positive,
     mode=lambda d: d.scale,
@@ -411,12 +391,10 @@ class Pareto(
     2.0
     """
 
-    has_rsample = True
-    scale: Tensor
-    alpha: Tensor
+    scale: ParameterTensor
+    alpha: ParameterTensor
 
-    def __init__(self, scale: Any, alpha: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    def _begin(self) -> None:
         self.support = c.greater_than_eq(self.scale.detach())
 
     @property
@@ -431,7 +409,7 @@ class Pareto(
 
 
 class Dirichlet(
-    Distribution,
+    Parametric,
     concentration=c.independent(c.positive, 1),
     support=c.simplex,
     mean=lambda d: d.concentration / d.concentration.sum(-1, keepdim=True),
@@ -444,12 +422,10 @@ class Dirichlet(
     [0.25, 0.75]
     """
 
-    has_rsample = True
     _flows = False
-    concentration: Tensor
+    concentration: ParameterTensor
 
-    def __init__(self, concentration: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    def _begin(self) -> None:
         self._event_shape = self.concentration.shape[-1:]
 
     def _draw(self, shape: Shape) -> Tensor:
@@ -486,7 +462,7 @@ class Dirichlet(
 
 
 class Beta(
-    Distribution,
+    Parametric,
     concentration1=c.positive,
     concentration0=c.positive,
     support=c.unit_interval,
@@ -505,13 +481,11 @@ class Beta(
     0.25
     """
 
-    has_rsample = True
     _flows = False
-    concentration1: Tensor
-    concentration0: Tensor
+    concentration1: ParameterTensor
+    concentration0: ParameterTensor
 
-    def __init__(self, concentration1: Any, concentration0: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    def _begin(self) -> None:
         # of x and 1 - x
         self._pair = Dirichlet(Tensor.stack([self.concentration1, self.concentration0], -1), validate_args=False)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Shape, nan_like
+from anneal.distributions._base import Distribution, ParameterTensor, Parametric, Shape, nan_like
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.tensor import Tensor, dtypes
@@ -46,10 +46,6 @@ class _Chances(
 
     def __init__(self, probs: Any = None, logits: Any = None, validate_args: bool | None = None) -> None:
         self._hold(locals())
-        self._begin()
-
-    def _begin(self) -> None:
-        """Look at the parameters."""
 
     def _hold(self, arguments: dict[str, Any]) -> None:
         if (arguments["probs"] is None) is (arguments["logits"] is None):
@@ -137,7 +133,7 @@ def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
 
 
 class Poisson(
-    Distribution,
+    Parametric,
     rate=c.nonnegative,
     support=c.nonnegative_integer,
     mean=lambda d: d.rate,
@@ -153,10 +149,8 @@ class Poisson(
     4.0
     """
 
-    rate: Tensor
-
-    def __init__(self, rate: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    has_rsample = False
+    rate: ParameterTensor
 
 
 class Binomial(

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, Shape, kl_divergence, register_kl, summed
+
+from anneal.distributions._base import (  # isort: skip
+    Distribution, ParameterTensor, Parametric, Shape, kl_divergence, register_kl, summed,
+)  # fmt: skip
 from anneal.distributions._continuous import Normal
 from anneal.distributions._discrete import Categorical, _Chances, clamped
 from anneal.distributions.transforms import ComposeTransform, ExpTransform, SigmoidTransform, Transform
@@ -23,7 +26,7 @@ __all__ = [
 
 
 class _Vectors(
-    Distribution,
+    Parametric,
     support=c.real_vector,
     mean=lambda d: d.loc,
     mode=lambda d: d.loc,
@@ -33,8 +36,7 @@ class _Vectors(
 ):
     """Normal vectors about `loc`."""
 
-    has_rsample = True
-    loc: Tensor
+    loc: ParameterTensor
 
 
 class MultivariateNormal(
@@ -120,11 +122,10 @@ class LowRankMultivariateNormal(
     [2.0, 1.0]
     """
 
-    cov_factor: Tensor
-    cov_diag: Tensor
+    cov_factor: ParameterTensor
+    cov_diag: ParameterTensor
 
-    def __init__(self, loc: Any, cov_factor: Any, cov_diag: Any, validate_args: bool | None = None) -> None:
-        self._hold(locals())
+    def _begin(self) -> None:
         n = self.loc.shape[-1]
         if self.cov_factor.shape[-2] != n or self.cov_diag.shape[-1] != n:
             raise ShapeError(
@@ -415,7 +416,7 @@ class LogNormal(
     _of_base = ("loc", "scale")
 
     def __init__(self, loc: Any, scale: Any, validate_args: bool | None = None) -> None:
-        super().__init__(Normal(loc, scale, validate_args), ExpTransform(), validate_args)
+        super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args)
 
 
 class LogitRelaxedBernoulli(

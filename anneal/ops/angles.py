@@ -6,9 +6,9 @@ import math
 
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.elementwise import choose, floats_of, real_unary
+from anneal.ops.elementwise import choose, floats_of
 from anneal.ops.functions import Operand, Sloped, as_reals, by_slope, has_sign_bit, numbers, polynomial
-from anneal.uop import Op, const
+from anneal.uop import const
 
 _FAR = 2.0**28  # beyond this, sqrt(x * x + 1) is x to the last bit of a float64, and x * x may overflow a float32
 # the derivative of sin(t) / t, over t, by powers of t * t
@@ -26,50 +26,6 @@ _ATAN_Q = numbers("""
 # The same for float32, |x| <= 0.42: atan(x) = x + x z P(z).
 _ATAN_P32 = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)
 _standard = function("in_place array_api")
-
-
-@_standard
-def sin(x: Tensor) -> Tensor:
-    """The sine of an angle in radians.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 1.0]).sin()
-    Tensor([0.    , 0.8415], dtype=float32)
-    """
-    return real_unary(x, Op.SIN)
-
-
-@_standard
-def cos(x: Tensor) -> Tensor:
-    """The cosine of an angle in radians.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 1.0]).cos()
-    Tensor([1.    , 0.5403], dtype=float32)
-    """
-    return real_unary(x, Op.COS)
-
-
-@_standard("autocast=float32")
-def tan(x: Tensor) -> Tensor:
-    """The tangent of an angle in radians.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 1.0]).tan()
-    Tensor([0.    , 1.5574], dtype=float32)
-    """
-    return real_unary(x, Op.TAN)
-
-
-@_standard("functional")
-def tanh(x: Tensor) -> Tensor:
-    """The hyperbolic tangent.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 1.0]).tanh()
-    Tensor([0.    , 0.7616], dtype=float32)
-    """
-    return real_unary(x, Op.TANH)
 
 
 @_standard("autocast=float32")

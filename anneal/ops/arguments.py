@@ -318,6 +318,7 @@ def function(op: Any, words: str = "") -> Any:
         inplace: whether it takes `inplace` in `nn.functional`; "twin": whether NAME_ is there, too.
         view: whether its results are views of its first argument, as in torch: `viewing`.
         itself: whether it gives its argument where it has nothing to do, as in torch, and not a copy.
+        lifts: "number": its first operand may be a number, as in torch, where the second is a tensor; "numbers": both.
         autocast: the dtype that it takes its operands in under `anneal.amp.autocast`: `precision.casts`.
         single: whether floats of 8 and 16 bits become float32 first: `precision.in_single`; "first": the result has the
             dtype of the first tensor.
@@ -330,6 +331,8 @@ def function(op: Any, words: str = "") -> Any:
     op.is_op = True
     if "neutral" in said:
         op.neutral = said["neutral"]
+    if "lifts" in said:
+        op.lifts = said["lifts"]
     if "itself" in said:
         op.is_itself = True
     if "autocast" in said:

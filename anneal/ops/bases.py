@@ -214,9 +214,8 @@ def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
             view, start = as_strided(_BYTE, arg[0], arg[1]), arg[2] or 0
         elif op in _MOVED:
             view = _MOVED[op](view, arg)
-        elif op is Op.CONTIGUOUS and 0 not in view.shape:
-            if any(a != b and n != 1 for n, a, b in zip(view.shape, view.strides, _contiguous(view.shape))):
-                return None  # what is not contiguous is copied
+        elif op is Op.CONTIGUOUS and not view.flags.c_contiguous:
+            return None  # what is not contiguous is copied
     begins = [a.__array_interface__["data"][0] for a in (view, _BYTE)]
     return view.strides, begins[0] - begins[1] + start
 

@@ -6,7 +6,7 @@ import inspect
 import operator
 from collections.abc import Sequence
 from types import CodeType
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -163,8 +163,6 @@ def need_axes(shape: Shape) -> None:
 # Calls as torch takes them: other names of arguments, a number in a tensor's place, `out=`.
 
 
-F = TypeVar("F", bound=Fun)
-
 # torch's names of arguments, where a function of ours has another: one of these, or that of several (`*shape`);
 # `value` is of scatter, where it is a number.
 _SPELLINGS = {
@@ -284,18 +282,6 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
 def rank(dtype: Any) -> int:
     """The kind of a dtype: what is of one holds what is of it or of a lower one."""
     return 2 if dtype.is_float else int(dtype.is_int)
-
-
-def number_first(function: F) -> F:
-    """A function whose first operand may be a number, as in torch, where the second is a tensor."""
-    function.lifts = "number"  # type: ignore[attr-defined]
-    return function
-
-
-def numbers_first(function: F) -> F:
-    """A function whose operands may both be numbers, as in torch."""
-    function.lifts = "numbers"  # type: ignore[attr-defined]
-    return function
 
 
 def lifted(function: Any, name: str, what: str, args: Args) -> Args:

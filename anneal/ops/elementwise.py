@@ -8,8 +8,8 @@ from typing import Any
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import broadcast_shapes, number_first, numbers_first
-from anneal.ops.inputs import computes, scales
+from anneal.ops.checks import broadcast_shapes
+from anneal.ops.inputs import computes, computes_numbers, scales
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, elementwise, weak_const
 from anneal.ops.precision import check_growth
 from anneal.uop import Ints, Op, UOp, alu, by_rule, const, dtypes
@@ -92,16 +92,11 @@ def floats_of(x: Tensor) -> Tensor:
     return x._new(real_node(x))
 
 
-def real_unary(x: Tensor, op: Op) -> Tensor:
-    return x._new(op(real_node(x)))
-
-
 # -- arithmetic -------------------------------------------------------------------------------------------------------
 
 
-@function("array_api")
+@function("array_api lifts=numbers")
 @scales
-@numbers_first
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + other; a logical or on bools. With `alpha`, x + alpha * other, which of bools and a whole number is one too.
 
@@ -117,9 +112,8 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(Op.ADD, x, other)
 
 
-@function("alias=subtract in_place array_api=subtract")
+@function("alias=subtract in_place array_api=subtract lifts=numbers")
 @scales
-@numbers_first
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools.
 
@@ -132,9 +126,8 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     return binary(Op.SUB, x, other)
 
 
-@function("alias=multiply in_place array_api=multiply")
-@computes
-@numbers_first
+@function("alias=multiply in_place array_api=multiply lifts=numbers")
+@computes_numbers
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -145,9 +138,8 @@ def mul(x: Tensor, other: Operand) -> Tensor:
     return binary(Op.MUL, x, other)
 
 
-@function("alias=divide,true_divide in_place array_api=divide")
-@computes
-@numbers_first
+@function("alias=divide,true_divide in_place array_api=divide lifts=numbers")
+@computes_numbers
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
@@ -173,8 +165,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     return x._new(u, o)
 
 
-@function("in_place")
-@numbers_first
+@function("in_place lifts=numbers")
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0, or RangeError
     where the 0 is known at the call.
@@ -197,8 +188,7 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
     return x._new(broadcast(quotient, shape), o)
 
 
-@function("in_place array_api")
-@number_first
+@function("in_place array_api lifts=number")
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0,
     or RangeError where the 0 is known at the call.
@@ -281,8 +271,7 @@ def one_over(x: Tensor) -> Tensor:
     return x._new(u)
 
 
-@function("in_place autocast=float32 array_api")
-@number_first
+@function("in_place autocast=float32 array_api lifts=number")
 def pow(x: Tensor, other: Operand) -> Tensor:
     """x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0.

@@ -20,16 +20,17 @@ from anneal.ops.nodes import (  # isort: skip
     INT32, Number, broadcast, detached, elementwise, expand, filled, moved, named, numbered, reduce_axis, reduce_node,
     reshape, resized, shrink,
 )  # fmt: skip
-from anneal.ops.reduce import folded, reduced
+from anneal.ops.reduce import folded
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes, reduce_identity
 from anneal.uop.sizes import most
 
 
-def _extreme(x: Tensor, op: Op, where: Any, keepdim: bool) -> Tensor:
+def _extreme(name: str, op: Op, x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     s = x.shape
-    if 0 in [s[a] for a in axes_of(where, len(s))]:
-        raise PositionError(f"shape {s} has nothing to choose from along axis {where}")
-    return reduced(x, op, x._kept(), where, keepdim)
+    axes = axes_of(axis, len(s))
+    if 0 in [s[a] for a in axes]:
+        raise PositionError(f"shape {s} has nothing to choose from along axis {axis}")
+    return x._new(reduce_node(x._kept(), op, axes, keepdim))
 
 
 def _extremes(
@@ -41,10 +42,10 @@ def _extremes(
             raise ShapeError(f"{name}: an axis is an int, not {said(dim)}; {kept}")
         return halved(binary(op, x, dim))
     if dim is None:
-        return _extreme(x, op, axis, keepdim)
+        return _extreme(name, op, x, axis, keepdim)
     at = one_dim(dim, axis, x.ndim)
-    values = _extreme(x, op, at, keepdim)
-    indices = _position(x, op, at, True)
+    values = _extreme(name, op, x, at, keepdim)
+    indices = _position(name, op, x, at, True)
     values = selected(x, values, indices, at)
     return ValuesIndices(values, x._new_plain(reshape(indices.uop, values.shape)))
 
@@ -89,28 +90,31 @@ max, min = family(
 )
 
 
-@function("array_api=max neutral=lowest")
-def amax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+amax, amin = family(
+    _extreme,
+    {
+        "amax array_api=max neutral=lowest": (
+            Op.MAX,
+            """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
     Raises ShapeError over nothing.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
     7
-    """
-    return _extreme(x, Op.MAX, axis, keepdim)
-
-
-@function("array_api=min neutral=highest")
-def amin(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+    """,
+        ),
+        "amin array_api=min neutral=highest": (
+            Op.MIN,
+            """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).amin(axis=1)
     Tensor([1, 2], dtype=int32)
-    """
-    return _extreme(x, Op.MIN, axis, keepdim)
+    """,
+        ),
+    },
+)
 
 
 @function
@@ -126,9 +130,9 @@ def aminmax(x: Tensor, axis: Axes = None, keepdim: bool = False) -> MinMax:
 
 def _nan_extreme(op: Op, least: float, x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     if not x.uop.dtype.is_float:
-        return _extreme(x, op, axis, keepdim)
+        return _extreme("", op, x, axis, keepdim)
     nan = x.isnan()
-    best = _extreme(choose(nan, least, x), op, axis, keepdim)
+    best = _extreme("", op, choose(nan, least, x), axis, keepdim)
     return choose(nan.all(axis, keepdim), math.nan, best)
 
 
@@ -159,7 +163,7 @@ nanmax, nanmin = family(
 )
 
 
-def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
+def _position(name: str, op: Op, x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
     u = x._kept()
     shape = u.shape
     if axis is None:
@@ -179,26 +183,30 @@ def _position(x: Tensor, op: Op, axis: int | None, keepdim: bool) -> Tensor:
     return x._new_plain(reshape(first, kept if keepdim else left))
 
 
-@function("array_api neutral=lowest")
-def argmax(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
-    """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
+argmax, argmin = family(
+    _position,
+    {
+        "argmax neutral=lowest": (
+            Op.MAX,
+            """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
     Tensor([1, 0], dtype=int32)
-    """
-    return _position(x, Op.MAX, axis, keepdim)
-
-
-@function("array_api neutral=highest")
-def argmin(x: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:
-    """The position of the first smallest value (or nan) along an axis, as int32.
+    """,
+        ),
+        "argmin neutral=highest": (
+            Op.MIN,
+            """The position of the first smallest value (or nan) along an axis, as int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).argmin(axis=1)
     Tensor([1, 0], dtype=int32)
-    """
-    return _position(x, Op.MIN, axis, keepdim)
+    """,
+        ),
+    },
+    "array_api",
+)
 
 
 # -- values with their indices ----------------------------------------------------------------------------------------
@@ -257,32 +265,36 @@ def selected(x: Tensor, values: Tensor, indices: Tensor, at: int) -> Tensor:
 _BLOCK = 32
 
 
-@function("in_place autocast=float32 neutral=0 single")
-def cumsum(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
+def _total(name: str, op: Op, x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
+    return folded(x, name, op, axis, dtype, lambda u: _running(x, _fold(op), u, axis).uop)
+
+
+cumsum, cumprod = family(
+    _total,
+    {
+        "cumsum neutral=0": (
+            Op.ADD,
+            """The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).cumsum(0)
     Tensor([1, 3, 6], dtype=int32)
-    """
-    return _total(x, "cumsum", Op.ADD, axis, dtype)
-
-
-@function("in_place autocast=float32 neutral=1 single")
-def cumprod(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The product of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
-    of `sum`.
+    """,
+        ),
+        "cumprod neutral=1": (
+            Op.MUL,
+            """The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+    dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumprod(0)
     Tensor([ 2,  6, 24], dtype=int32)
-    """
-    return _total(x, "cumprod", Op.MUL, axis, dtype)
-
-
-def _total(x: Tensor, name: str, op: Op, axis: int | None, dtype: DTypeLike | None) -> Tensor:
-    return folded(x, name, op, axis, dtype, lambda u: _running(x, _fold(op), u, axis).uop)
+    """,
+        ),
+    },
+    "in_place autocast=float32 single",
+)
 
 
 @function("single")

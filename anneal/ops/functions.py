@@ -8,11 +8,11 @@ from typing import Any, Protocol
 
 from anneal.doors import named
 from anneal.names import Tensor
-from anneal.ops.arguments import function
-from anneal.ops.checks import is_tensor, number_first
+from anneal.ops.arguments import family, function
+from anneal.ops.checks import is_tensor
 
 from anneal.ops.elementwise import (  # isort: skip
-    beside, by_slopes, choose, floats_of, has_sign, one_over, operands, power, real_node, real_unary, unary,
+    beside, by_slopes, choose, floats_of, has_sign, one_over, operands, power, real_node, unary,
 )  # fmt: skip
 from anneal.ops.nodes import BOOL, FLOAT32, broadcast
 from anneal.uop import DType, Op, by_rule
@@ -75,26 +75,116 @@ def by_slope(function: Callable[[Tensor], Sloped]) -> _Op:
     return named(op, function.__name__)
 
 
-@_standard("autocast=float32")
-def exp(x: Tensor) -> Tensor:
-    """e ** x.
+def _real(name: str, op: Op, x: Tensor) -> Tensor:
+    """An op of floats; integers become float32."""
+    return x._new(op(real_node(x)))
+
+
+exp, exp2, log, log2, sqrt, rsqrt, erf, sin, cos, tan, tanh = family(
+    _real,
+    {
+        "exp array_api autocast=float32": (
+            Op.EXP,
+            """e ** x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 1]).exp().round(4)
     Tensor([1.    , 2.7183], dtype=float32)
-    """
-    return real_unary(x, Op.EXP)
-
-
-@_special
-def exp2(x: Tensor) -> Tensor:
-    """2 ** x.
+    """,
+        ),
+        "exp2 special": (
+            Op.EXP2,
+            """2 ** x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 3]).exp2()
     Tensor([1., 8.], dtype=float32)
-    """
-    return real_unary(x, Op.EXP2)
+    """,
+        ),
+        "log array_api autocast=float32": (
+            Op.LOG,
+            """The natural logarithm; -inf at 0, nan below.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 10.0]).log()
+    Tensor([0.    , 2.3026], dtype=float32)
+    """,
+        ),
+        "log2 array_api autocast=float32": (
+            Op.LOG2,
+            """The logarithm to base 2.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1.0, 8.0]).log2()
+    Tensor([0., 3.], dtype=float32)
+    """,
+        ),
+        "sqrt array_api": (
+            Op.SQRT,
+            """The square root; nan below 0.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([4.0, 16.0]).sqrt()
+    Tensor([2., 4.], dtype=float32)
+    """,
+        ),
+        "rsqrt autocast=float32": (
+            Op.RSQRT,
+            """1 / sqrt(x).
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([4.0, 16.0]).rsqrt()
+    Tensor([0.5 , 0.25], dtype=float32)
+    """,
+        ),
+        "erf special": (
+            Op.ERF,
+            """The error function.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).erf()
+    Tensor([0.    , 0.8427], dtype=float32)
+    """,
+        ),
+        "sin array_api": (
+            Op.SIN,
+            """The sine of an angle in radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).sin()
+    Tensor([0.    , 0.8415], dtype=float32)
+    """,
+        ),
+        "cos array_api": (
+            Op.COS,
+            """The cosine of an angle in radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).cos()
+    Tensor([1.    , 0.5403], dtype=float32)
+    """,
+        ),
+        "tan array_api autocast=float32": (
+            Op.TAN,
+            """The tangent of an angle in radians.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).tan()
+    Tensor([0.    , 1.5574], dtype=float32)
+    """,
+        ),
+        "tanh array_api functional": (
+            Op.TANH,
+            """The hyperbolic tangent.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([0.0, 1.0]).tanh()
+    Tensor([0.    , 0.7616], dtype=float32)
+    """,
+        ),
+    },
+    "in_place",
+)
 
 
 @_standard("special autocast=float32 single")
@@ -118,28 +208,6 @@ def expm1(x: Tensor) -> Tensor:
     return choose(near, inner * polynomial(inner, _EXPM1), x.exp() - 1.0)
 
 
-@_standard("autocast=float32")
-def log(x: Tensor) -> Tensor:
-    """The natural logarithm; -inf at 0, nan below.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1.0, 10.0]).log()
-    Tensor([0.    , 2.3026], dtype=float32)
-    """
-    return real_unary(x, Op.LOG)
-
-
-@_standard("autocast=float32")
-def log2(x: Tensor) -> Tensor:
-    """The logarithm to base 2.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1.0, 8.0]).log2()
-    Tensor([0., 3.], dtype=float32)
-    """
-    return real_unary(x, Op.LOG2)
-
-
 @_standard("autocast=float32 single")
 def log10(x: Tensor) -> Tensor:
     """The logarithm to base 10.
@@ -148,7 +216,7 @@ def log10(x: Tensor) -> Tensor:
     >>> Tensor([1.0, 100.0]).log10()
     Tensor([0., 2.], dtype=float32)
     """
-    return real_unary(x, Op.LOG2) * math.log10(2)
+    return _real("log10", Op.LOG2, x) * math.log10(2)
 
 
 @_standard("special autocast=float32 single")
@@ -167,28 +235,6 @@ def log1p(x: Tensor) -> Tensor:
     s = inner / (inner + 2.0)
     series = s * polynomial(s * s, _ARTANH if x.uop.dtype.bits == 64 else _ARTANH[-5:])
     return choose(near, series, (1.0 + x).log())
-
-
-@_standard
-def sqrt(x: Tensor) -> Tensor:
-    """The square root; nan below 0.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([4.0, 16.0]).sqrt()
-    Tensor([2., 4.], dtype=float32)
-    """
-    return real_unary(x, Op.SQRT)
-
-
-@function("in_place autocast=float32")
-def rsqrt(x: Tensor) -> Tensor:
-    """1 / sqrt(x).
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([4.0, 16.0]).rsqrt()
-    Tensor([0.5 , 0.25], dtype=float32)
-    """
-    return real_unary(x, Op.RSQRT)
 
 
 @_standard("autocast=float32")
@@ -211,17 +257,6 @@ def square(x: Tensor) -> Tensor:
     Tensor([4, 9], dtype=int32)
     """
     return power(x, 2, False)
-
-
-@_special
-def erf(x: Tensor) -> Tensor:
-    """The error function.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([0.0, 1.0]).erf()
-    Tensor([0.    , 0.8427], dtype=float32)
-    """
-    return real_unary(x, Op.ERF)
 
 
 @_special
@@ -335,8 +370,7 @@ def copysign(x: Tensor, other: Operand) -> Tensor:
     return x._new(beside(u, y), y).cast(dtype)
 
 
-@_special
-@number_first
+@_special("lifts=number")
 def xlogy(x: Tensor, other: Operand) -> Tensor:
     """x * log(other), 0 where x is 0.
 

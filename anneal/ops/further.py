@@ -10,7 +10,7 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor, number_first
+from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor
 from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, common_dtype, resized
@@ -48,8 +48,7 @@ fmax, fmin = family(
 )
 
 
-@function("in_place")
-@number_first
+@function("in_place lifts=number")
 def float_power(x: Tensor, exponent: Any) -> Tensor:
     """`x ** exponent` in float64, or in float32 on a device that has none; shapes broadcast.
 

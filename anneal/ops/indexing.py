@@ -220,8 +220,9 @@ def scatter(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None = None
     return x._new(reshape(new, x.shape), given)
 
 
-def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp, Tensor]:
-    """A scatter as rows: how many there are, the row of each value row, the values, and the tensor they are of."""
+def scattered(x: Tensor, dim: int, index: Any, src: Any, whole: bool = True) -> tuple[int, UOp, UOp, Tensor]:
+    """A scatter as rows, of several elements if `whole` and they go together: how many there are, the row of each value
+    row, the values, and the tensor they are of."""
     i = index_node(x, index)
     s = x.uop.shape
     if not i.shape and len(s) == 1:
@@ -238,7 +239,7 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any) -> tuple[int, UOp, UOp,
         raise ShapeError(f"the index has shape {shape}, longer than the values' {value.shape} on axis {at}")
     value = nodes.head(value, shape)
     n, total = math.prod(shape), math.prod(s)
-    if len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and shape[1] == s[1]:
+    if whole and len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and shape[1] == s[1]:
         # the same row for a whole row of values: add rows, not elements
         return s[0], reshape(i.src[0], (n // s[1],)), value, given
     position = None

@@ -100,14 +100,7 @@ def in_place(x: Tensor, name: str, function: Callable[[Tensor], Tensor]) -> Tens
 def twin(op: Fun, turns: bool = False) -> Fun:
     """The op NAME_, which gives its first tensor the result of `op`, or with `turns` the result's shape, too."""
     name = f"{op.__name__}_"
-
-    @functools.wraps(inspect.unwrap(op))
-    def change(x: Tensor, *args: Any, **options: Any) -> Tensor:
-        if turns:
-            return _turned(x, op, name, args, options)
-        need_changeable(x, name)
-        return changed(x, name, op(x, *args, **options))
-
+    change = _changes(op, name, turns)
     change.__module__ = __name__
     what = "takes the result's values, in its own dtype; errors as for `add_`."
     if turns:
@@ -171,12 +164,14 @@ def _turned(x: Tensor, op: Fun, name: str, args: Any, options: Any) -> Tensor:
     return x
 
 
-def _changes(function: Fun) -> Fun:
-    """A function in place, from one that gives the values which its tensor takes."""
-    name = function.__name__
+def _changes(function: Fun, name: str = "", turns: bool = False) -> Fun:
+    """A function in place, from one that gives the values which its tensor takes, or with `turns` its shape, too."""
+    name = name or function.__name__
 
-    @functools.wraps(function)
+    @functools.wraps(inspect.unwrap(function))
     def change(x: Tensor, *args: Any, **options: Any) -> Tensor:
+        if turns:
+            return _turned(x, function, name, args, options)
         need_changeable(x, name)
         return changed(x, name, function(x, *args, **options))
 

@@ -37,9 +37,13 @@ def takes(inputs: Callable[..., Made]) -> Callable[[F], F]:
     return decorate
 
 
-def computes(function: F, whole: bool = False) -> F:
-    """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks."""
-    return takes(partial(_filled, whole, hasattr(function, "lifts")))(function)
+def computes(function: F, whole: bool = False, lifts: bool = False) -> F:
+    """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks; with `lifts`
+    the first may be a number."""
+    return takes(partial(_filled, whole, lifts))(function)
+
+
+computes_numbers = partial(computes, lifts=True)
 
 
 def compares(function: F) -> F:

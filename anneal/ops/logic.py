@@ -7,7 +7,6 @@ import math
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import number_first
 from anneal.ops.elementwise import binary, choose, operands, unary
 from anneal.ops.functions import Operand, by_slope
 from anneal.ops.inputs import compares
@@ -128,8 +127,7 @@ def allclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, 
     return bool(near.numpy().all())
 
 
-@function("array_api")
-@number_first
+@function("array_api lifts=number")
 def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: bool = False) -> Tensor:
     """True for each element that is one of `values`, which are compared one by one; with `invert` for each other one.
     `assume_unique` is ignored.
@@ -150,40 +148,61 @@ def isin(x: Tensor, values: Operand, *, assume_unique: bool = False, invert: boo
 # -- logic and bits ---------------------------------------------------------------------------------------------------
 
 
-@_standard
-@number_first
-def bitwise_and(x: Tensor, other: Operand) -> Tensor:
-    """The bitwise and; logical and on bools. Raises DTypeError for floats.
+def _bits(name: str, op: Op, x: Tensor, other: Operand) -> Tensor:
+    return binary(op, x, other)
+
+
+bitwise_and, bitwise_or, bitwise_xor, bitwise_left_shift, bitwise_right_shift = family(
+    _bits,
+    {
+        "bitwise_and": (
+            Op.AND,
+            """The bitwise and; logical and on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_and(3)
     Tensor([2, 1], dtype=int32)
-    """
-    return binary(Op.AND, x, other)
-
-
-@_standard
-@number_first
-def bitwise_or(x: Tensor, other: Operand) -> Tensor:
-    """The bitwise or; logical or on bools. Raises DTypeError for floats.
+    """,
+        ),
+        "bitwise_or": (
+            Op.OR,
+            """The bitwise or; logical or on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_or(3)
     Tensor([7, 7], dtype=int32)
-    """
-    return binary(Op.OR, x, other)
-
-
-@_standard
-@number_first
-def bitwise_xor(x: Tensor, other: Operand) -> Tensor:
-    """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
+    """,
+        ),
+        "bitwise_xor": (
+            Op.XOR,
+            """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_xor(3)
     Tensor([5, 6], dtype=int32)
-    """
-    return binary(Op.XOR, x, other)
+    """,
+        ),
+        "bitwise_left_shift": (
+            Op.SHL,
+            """x << other, for shifts from 0 to the width minus one.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([1, 3]) << 4
+    Tensor([16, 48], dtype=int32)
+    """,
+        ),
+        "bitwise_right_shift": (
+            Op.SHR,
+            """x >> other, for shifts from 0 to the width minus one; the sign is kept.
+
+    >>> from anneal.tensor import Tensor
+    >>> Tensor([8, -8]).bitwise_right_shift(1)
+    Tensor([ 4, -4], dtype=int32)
+    """,
+        ),
+    },
+    "in_place array_api lifts=number",
+)
 
 
 @function("in_place array_api=bitwise_invert")
@@ -197,30 +216,6 @@ def bitwise_not(x: Tensor) -> Tensor:
     if x.uop.dtype.is_float:
         raise DTypeError(f"bitwise_not: takes integers or bools, not {x.dtype.name}; use .logical_not()")
     return x._new_plain(Op.NOT(x.uop))
-
-
-@_standard
-@number_first
-def bitwise_left_shift(x: Tensor, other: Operand) -> Tensor:
-    """x << other, for shifts from 0 to the width minus one.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([1, 3]) << 4
-    Tensor([16, 48], dtype=int32)
-    """
-    return binary(Op.SHL, x, other)
-
-
-@_standard
-@number_first
-def bitwise_right_shift(x: Tensor, other: Operand) -> Tensor:
-    """x >> other, for shifts from 0 to the width minus one; the sign is kept.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([8, -8]).bitwise_right_shift(1)
-    Tensor([ 4, -4], dtype=int32)
-    """
-    return binary(Op.SHR, x, other)
 
 
 def truth(x: Tensor) -> Tensor:
@@ -238,37 +233,43 @@ def logical_not(x: Tensor) -> Tensor:
     return x._new_plain(Op.NOT(truth(x).uop))
 
 
-@_standard
-def logical_and(x: Tensor, other: Operand) -> Tensor:
-    """True for each pair in which both elements differ from 0.
+def _logical(name: str, op: Op, x: Tensor, other: Operand) -> Tensor:
+    return binary(op, truth(x), truth(x._lift(other)))
+
+
+logical_and, logical_or, logical_xor = family(
+    _logical,
+    {
+        "logical_and": (
+            Op.AND,
+            """True for each pair in which both elements differ from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
     Tensor([ True, False], dtype=bool)
-    """
-    return binary(Op.AND, truth(x), truth(x._lift(other)))
-
-
-@_standard
-def logical_or(x: Tensor, other: Operand) -> Tensor:
-    """True for each pair in which either element differs from 0.
+    """,
+        ),
+        "logical_or": (
+            Op.OR,
+            """True for each pair in which either element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
     Tensor([ True, False], dtype=bool)
-    """
-    return binary(Op.OR, truth(x), truth(x._lift(other)))
-
-
-@_standard
-def logical_xor(x: Tensor, other: Operand) -> Tensor:
-    """True for each pair in which exactly one element differs from 0.
+    """,
+        ),
+        "logical_xor": (
+            Op.XOR,
+            """True for each pair in which exactly one element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
     Tensor([False,  True], dtype=bool)
-    """
-    return binary(Op.XOR, truth(x), truth(x._lift(other)))
+    """,
+        ),
+    },
+    "in_place array_api",
+)
 
 
 # -- signs, rounding and what is finite, element by element -----------------------------------------------------------

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, number_first, said
+from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, said
 from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
 
@@ -21,7 +21,7 @@ from anneal.ops.nodes import (  # isort: skip
 )  # fmt: skip
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
-from anneal.uop import Op, UOp, alu, by_rule, const
+from anneal.uop import Op, alu, by_rule, const
 from anneal.uop.sizes import most
 
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
@@ -60,9 +60,9 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
         x._kept()
         if is_tensor(src):
             src._kept()
-    rows, index_node, value, given = scattered(x, dim, index, src)
-    u, i, value = _elements(x, rows, index_node, value)
-    v, n, dtype = u.shape[0], i.shape[0], u.dtype
+    v, i, value, given = scattered(x, dim, index, src, whole=False)
+    n, dtype = i.shape[0], x.dtype
+    u, value = reshape(x.uop, (v,)), reshape(value, (n,))
     if dtype is BOOL:
         raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
     count = sum_into(i, broadcast(const(INT32, 1), (n,)), v)
@@ -96,18 +96,6 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             sums = mine.where(u, zero) + sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
     return x._new(reshape(broadcast(out, (v,)), x.shape), given)
-
-
-def _elements(x: Tensor, rows: int, index: UOp, value: UOp) -> tuple[UOp, UOp, UOp]:
-    """A scatter of rows as one of single elements: the flat tensor, the place of each value, the values."""
-    n, width = index.shape[0], math.prod(value.shape[1:])
-    if width != 1:
-        wide = broadcast(reshape(index, (n, 1)), (n, width))
-        inside = (wide >= 0) & (wide < rows)
-        place = wide * width + numbered((n, width), 1)
-        index = inside.where(place, -1)
-    flat = reshape(x.uop, (rows * width,))
-    return flat, reshape(index, (n * width,)), reshape(value, (n * width,))
 
 
 @_in_place("autocast=widest")
@@ -190,8 +178,7 @@ def masked_scatter(x: Tensor, mask: Any, source: Any) -> Tensor:
     return choose(m, x._new(take_rows(flat, place.uop), given), x)
 
 
-@function
-@number_first
+@function("lifts=number")
 def bucketize(x: Tensor, boundaries: Any, *, out_int32: bool = True, right: bool = False) -> Tensor:
     """The number of the bucket of each element between sorted boundaries: `boundaries.searchsorted(x,
     right)`.

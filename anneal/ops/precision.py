@@ -31,14 +31,10 @@ def in_single(function: F, keeps: bool) -> F:
         if not any(k.is_narrow for k in kinds) or options.get("dtype") is not None:
             return function(*args, **options)
         kind = kinds[0] if keeps else functools.reduce(promote, [k for k in kinds if k.is_float])
-        out = function(*[_as_single(a) for a in args], **{n: _as_single(a) for n, a in options.items()})
+        out = function(*[_changed(a, _FLOAT32) for a in args], **{n: _changed(a, _FLOAT32) for n, a in options.items()})
         return out.cast(kind)
 
     return in_float32  # type: ignore[return-value]
-
-
-def _as_single(x: Any) -> Any:
-    return x.cast(_FLOAT32) if is_tensor(x) and x.uop.dtype.is_narrow else x
 
 
 # -- autocast ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.backend import Array, Place, numpy_dtype
+from anneal.backend import Array, Place
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import Integer, deferred, family, function, need_float
@@ -532,17 +532,17 @@ def host_generator(generator: Generator | None = None) -> np.random.Generator:
     return np.random.Generator(np.random.SFC64((generator or default_generator).next_key()))
 
 
-def host_normal(shape: Ints, std: float, dtype: DType = dtypes.float32, generator: Generator | None = None) -> Array:
+def host_normal(shape: Ints, std: float, generator: Generator | None = None) -> Array:
     """Normal numbers made on the host."""
     x = host_generator(generator).standard_normal(shape, np.float32)
     x *= np.float32(std)
-    return x.astype(numpy_dtype(dtype), copy=False)
+    return x
 
 
 _LARGEST_BOUND = float(np.finfo(np.float32).max) / 2  # the width of the interval is a float32 too
 
 
-def host_uniform(shape: Ints, bound: float, dtype: DType = dtypes.float32, generator: Generator | None = None) -> Array:
+def host_uniform(shape: Ints, bound: float, generator: Generator | None = None) -> Array:
     """Uniform numbers in [-bound, bound) made on the host. Raises ShapeError for a bound that is not finite
     in float32.
     """
@@ -551,7 +551,7 @@ def host_uniform(shape: Ints, bound: float, dtype: DType = dtypes.float32, gener
     x = host_generator(generator).random(shape, np.float32)
     x *= np.float32(2 * bound)
     x -= np.float32(bound)
-    return x.astype(numpy_dtype(dtype), copy=False)
+    return x
 
 
 def _drawn_like(

@@ -19,14 +19,6 @@ from anneal.uop import Op, UOp
 from anneal.uop.sizes import most, product
 
 
-def reduced(x: Tensor, op: Op, u: UOp, axis: Axes, keepdim: bool) -> Tensor:
-    return x._new(_along(op, u, axis, keepdim))
-
-
-def _along(op: Op, u: UOp, axis: Axes, keepdim: bool) -> UOp:
-    return reduce_node(u, op, axes_of(axis, len(u.shape)), keepdim)
-
-
 def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, made: Callable[[UOp], UOp]) -> Tensor:
     """`made`, which adds or multiplies along axes, of x in the dtype that its result has."""
     u = x.uop
@@ -45,9 +37,18 @@ def folded(x: Tensor, name: str, op: Op, axis: Axes, dtype: DTypeLike | None, ma
 # are float32.
 
 
-@function("autocast=float32 neutral=0 array_api")
-def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The sum along axes; 0 over nothing.
+def _folded(
+    name: str, op: Op, x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None
+) -> Tensor:
+    return folded(x, name, op, axis, dtype, lambda u: reduce_node(u, op, axes_of(axis, len(u.shape)), keepdim))
+
+
+sum, prod = family(
+    _folded,
+    {
+        "sum neutral=0": (
+            Op.ADD,
+            """The sum along axes; 0 over nothing.
 
     Sums of integers of 32 bits or fewer, and of bools, are int32 (of uint32: uint32), or int64 where the number of
     elements and what is known of them (of a small dtype, of `arange`) let the sum out of int32. Where nothing is known
@@ -58,41 +59,50 @@ def sum(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
     Tensor([4., 6.], dtype=float32)
-    """
-    return folded(x, "sum", Op.ADD, axis, dtype, lambda u: _along(Op.ADD, u, axis, keepdim))
-
-
-@function("autocast=float32 neutral=1 array_api")
-def prod(x: Tensor, axis: Axes = None, keepdim: bool = False, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
+    """,
+        ),
+        "prod neutral=1": (
+            Op.MUL,
+            """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).prod().item()
     24
-    """
-    return folded(x, "prod", Op.MUL, axis, dtype, lambda u: _along(Op.MUL, u, axis, keepdim))
+    """,
+        ),
+    },
+    "autocast=float32 array_api",
+)
 
 
-@function("array_api")
-def any(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """True if some element along axes differs from 0; False over no elements.
+def _truth(name: str, op: Op, x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
+    return x._new_plain(reduce_node(truth(x).uop, op, axes_of(axis, x.ndim), keepdim))
+
+
+any, all = family(
+    _truth,
+    {
+        "any": (
+            Op.MAX,
+            """True if some element along axes differs from 0; False over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
     Tensor([ True, False], dtype=bool)
-    """
-    return x._new_plain(_along(Op.MAX, truth(x).uop, axis, keepdim))
-
-
-@function("array_api")
-def all(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
-    """True if every element along axes differs from 0; True over no elements.
+    """,
+        ),
+        "all": (
+            Op.MIN,
+            """True if every element along axes differs from 0; True over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> (Tensor([1, 2]) > 0).all().item()
     True
-    """
-    return x._new_plain(_along(Op.MIN, truth(x).uop, axis, keepdim))
+    """,
+        ),
+    },
+    "array_api",
+)
 
 
 @function
@@ -330,7 +340,7 @@ def _top(x: Tensor, axis: Axes) -> Tensor:
     """The maximum along axes, as a constant: it shifts exponents, has no gradient of its own, and is compared with
     nothing, so that x need not be kept for it."""
     x = x.detach()
-    return reduced(x, Op.MAX, x.uop, axis, True)
+    return x._new(reduce_node(x.uop, Op.MAX, axes_of(axis, x.ndim), True))
 
 
 @function("special autocast=float32 neutral=-inf single")
@@ -348,7 +358,7 @@ def logsumexp(x: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     return total if keepdim else total.squeeze(axis)
 
 
-def _soft(name: str, logs: bool, x: Tensor, axis: int | None, dtype: DTypeLike | None) -> Tensor:
+def _soft(name: str, logs: bool, x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
     at = -1 if axis is None else axis
     floats = floats_of(x) if dtype is None else x.cast(dtype)
     place = axis_in(at, floats)
@@ -363,9 +373,13 @@ def _soft(name: str, logs: bool, x: Tensor, axis: int | None, dtype: DTypeLike |
     return floats._new(named(name, u, floats.uop, arguments=place))
 
 
-@function("functional special autocast=float32 neutral=-inf single")
-def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to 1.
+softmax, log_softmax = family(
+    _soft,
+    {
+        "softmax": (
+            False,
+            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    1.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -374,13 +388,11 @@ def softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = Non
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
     Tensor([0.5, 0.5], dtype=float32)
-    """
-    return _soft("softmax", False, x, axis, dtype)
-
-
-@function("functional special autocast=float32 neutral=-inf single")
-def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
+    """,
+        ),
+        "log_softmax": (
+            True,
+            """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -389,8 +401,11 @@ def log_softmax(x: Tensor, axis: int | None = None, *, dtype: DTypeLike | None =
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
     Tensor([-0.6931, -0.6931], dtype=float32)
-    """
-    return _soft("log_softmax", True, x, axis, dtype)
+    """,
+        ),
+    },
+    "functional special autocast=float32 neutral=-inf single",
+)
 
 
 @function("functional autocast=float32 neutral=inf single")
