@@ -171,8 +171,9 @@ class BufferPool(Generic[Buffer]):
 
 
 class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
-    """What was made for an owner, such as a plan, and some buffers, until one of these leaves the device: a loop meets
-    the same ones every second round. Keys are ids: of an owner that is kept, and of buffers that are the device's."""
+    """Batches, or other objects, by the owner (a plan, say) and the buffers that they were made for, until one of the
+    buffers leaves the device: a loop meets the same ones every second round. Keys are ids: of an owner that is kept,
+    and of buffers that are the device's."""
 
     __slots__ = ("_keys",)
 
@@ -181,7 +182,7 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
         self._keys: dict[int, set[Ints]] = {}  # by the ids of the buffers
 
     def of(self, owner: object, buffers: Iterable[object]) -> T | None:
-        """What was made for these; it is the one used last then."""
+        """The object that was made for these, which is the one used last then; None if none was."""
         key = (id(owner), *map(id, buffers))
         found = self.pop(key, None)
         if found is None:

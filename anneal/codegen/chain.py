@@ -296,7 +296,7 @@ class ChainedKernel(Remade):
         return inside[0].where(out, identity(op, out.dtype)) if inside else out
 
     def computed(self, value: UOp) -> UOp:
-        """What is made of scores, as this way of making a kernel computes it."""
+        """The values that scores become, as this way of making a kernel computes them."""
         return value
 
     def staged(self, f: UOp, op: Op, scores: Scores, memory: UOp, place: Place, loops: Src = ()) -> UOp:

@@ -30,7 +30,7 @@ with contextlib.suppress(Exception):  # any failure at all means: not available
         from wgpu.backends.wgpu_native._ffi import ffi, lib
         from wgpu.backends.wgpu_native._helpers import ERROR_TYPES
 
-    _SLOTS, _THREAD = _api.error_handler._get_proxy_stack, _api.error_handler._per_thread_data
+    _SLOTS = _api.error_handler._get_proxy_stack  # of this thread
     _TRUSTED = _api.libf.wgpuDeviceCreateShaderModuleTrusted
     _MAP, _MAPPED = lib.wgpuBufferMapAsync, lib.WGPUMapAsyncStatus_Success
     _SUBMIT, _POLL = lib.wgpuQueueSubmitForIndex, lib.wgpuDevicePoll
@@ -93,7 +93,7 @@ class Wgpu(Implementation):
 
 
 class _Slot:
-    """What wgpu-py collects an error in: it takes the last slot of a thread."""
+    """A slot for an error: wgpu-py puts it into the last of a thread's."""
 
     name = type = ""
     message: str | None = None
@@ -107,12 +107,12 @@ class _Errors:
 
     def __enter__(self) -> None:
         try:
-            _THREAD.stack.append(_Slot())
+            _api.error_handler._per_thread_data.stack.append(_Slot())
         except AttributeError:  # the thread's first
             _SLOTS().append(_Slot())
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        found = _THREAD.stack.pop()
+        found = _api.error_handler._per_thread_data.stack.pop()
         if found.message and error is None:
             raise ERROR_TYPES.get(found.type, wgpu.GPUError)(found.message)
 
