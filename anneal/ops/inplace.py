@@ -53,8 +53,6 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         _change_root(x, name, u, new)
         return x
     if grad_enabled() or not x._wants:
-        if new._wants and is_realized(u):
-            u = u.then(Op.CONTIGUOUS)  # a leaf's memory: its gradient goes on through a node of its own
         here.context.tensors.flags += x._wants is not new._wants
         x._wants, x._leaf, x._spent = new._wants, new._leaf, False
         x._take(u)

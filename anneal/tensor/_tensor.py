@@ -606,10 +606,12 @@ class Tensor(Methods):
         storage = storage_of(u)
         owner = None if storage is None else storage.owner()
         # Memory of its own: the node may be a passing value or change later, and jit looks for the owner of what it
-        # finds. Inside jit that of an argument, or of another tensor of the host, is computed: a replay has others.
+        # finds. Inside jit that of an argument, or of another tensor of the host, is computed: a replay has others. So
+        # is what a gradient goes through, on to the owner.
         on_device = storage is not None and storage.host is None
         others = owner is not None and owner is not self
-        if (others and on_device) or (here.made is not None and owner is not self and (others or on_device)):
+        computes = here.made is not None or (self._wants and not self.is_leaf)
+        if (others and (on_device or computes)) or (here.made is not None and owner is not self and on_device):
             u = self._leaf_of(u) if self._wants and self.is_leaf else u.then(Op.CONTIGUOUS)
         elif storage is not None and storage.host is not None:
             u = reshape(UOp(Op.BUFFER, u.dtype, (), host_storage(storage.host, u.dtype, self._device)), u.shape)

@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
 from anneal.runtime import Fun, earlier_nodes, here
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing
+from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing, set_apart
 from anneal.uop import Src, UOp, const
 
 __all__ = [
@@ -119,6 +119,8 @@ def grad(
     if is_grads_batched:
         return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
     _check_graph(results, targets)
+    for t in targets if not any(y._spent for y in results) else ():
+        set_apart(t)
     seeds = _seeds(results, grad_outputs)
     found: list[UOp | None] = [None] * len(targets)
     # What stands on the way to another input has its gradient by itself.

@@ -28,6 +28,7 @@ from anneal.transforms.hooks import (
     releasing,
     retain_grad,
     retains_grad,
+    set_apart,
 )
 from anneal.transforms.loops import computed_again, cond, fori_loop, scan, while_loop
 from anneal.transforms.trace import Trace, leaf_nodes, paths_of, tree_leaves, tree_map
@@ -43,6 +44,6 @@ __all__ = [
     "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop", "grad", "gradient",
     "hessian", "hooked", "jacfwd", "jacrev", "jvp", "leaf_nodes", "once_differentiable", "paths_of",
     "register_hook", "register_post_accumulate_grad_hook", "releasing", "retain_grad", "retains_grad",
-    "scan", "stand_in", "take_results", "tree_leaves", "tree_map", "value_and_grad", "vjp", "vmap",
+    "scan", "set_apart", "stand_in", "take_results", "tree_leaves", "tree_map", "value_and_grad", "vjp", "vmap",
     "wants_gradient", "while_loop", "zero_gradient",
 ]  # fmt: skip

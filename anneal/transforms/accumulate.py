@@ -17,7 +17,7 @@ from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
 from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_realized, storage_of
 from anneal.schedule import BUILDING
-from anneal.transforms.hooks import after_accumulation, hooked, releasing
+from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.transforms.walks import added, ended, gradient as gradient_of, is_own, number_of
 from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
@@ -152,13 +152,17 @@ def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     for t in several:
         if not t.requires_grad:
             raise GradientError(f"backward: an input of shape {t.shape} requires no gradient")
+        set_apart(t)
     return several
 
 
 def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live) -> bool:
     """Add the gradients to those of the leaves, given the cotangents of some nodes; whether there is one. Those of a
     result that gradients are to flow `through` want gradients themselves."""
-    found = iter(gradient_of(seeds, [n for _, group in live for n in group]))
+    # what stands on the way to another input has its gradient by itself
+    apart = len(live) > 1 and any(not t._leaf for t, _ in live)
+    nodes = [n for _, group in live for n in group]
+    found = iter([gradient_of(seeds, [n])[0] for n in nodes] if apart else gradient_of(seeds, nodes))
     made = []
     for t, group in live:
         several = [g for g in [next(found) for _ in group] if g is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from anneal.errors import GradientError
@@ -185,6 +185,18 @@ def hooks_of(x: Tensor) -> Hooks | None:
     return found
 
 
+def set_apart(x: Tensor) -> None:
+    """Give a tensor that is no leaf a node that no other shows, if its uses are known: equal expressions are one node,
+    and what is reshaped counts as what it is made of.
+
+    Args:
+        x: the tensor.
+    """
+    if not x.is_leaf:
+        with suppress(GradientError):
+            _of_result(x)
+
+
 def retains_grad(x: Tensor) -> bool:
     """True if `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
 
@@ -226,12 +238,16 @@ def _of_result(x: Tensor) -> Hooks:
             "a hook, or retain_grad, comes after a use of the tensor that cannot be told from those of others (inside "
             "jit or a transform, or something was computed since): register it before the tensor is used"
         )
-    hooks = Hooks(x)
+    hooks, before = Hooks(x), x.uop
     y = _above(x, hooks)
     x._show(y.uop)
     if calls is not None:
         weak = weakref.ref(hooks)
-        calls.begin_with(y.uop, lambda t: t if (own := weak()) is None else _above(t, own))
+        try:
+            calls.begin_with(y.uop, lambda t: t if (own := weak()) is None else _above(t, own))
+        except GradientError:
+            x._show(before)
+            raise
     return hooks
 
 

@@ -280,6 +280,42 @@ def test_grad_inside_backward() -> None:
     np.testing.assert_array_equal(values(w.grad), [6])
 
 
+# a tensor that another expression equals, or that is a leaf's values or another's in another shape
+EQUAL: list[Callable[[Tensor], Tensor]] = [
+    lambda x: x * 3.0,
+    lambda x: x.exp(),
+    lambda x: x.clone(),
+    lambda x: x * 1.0,
+    lambda x: x[:],
+    lambda x: x.unsqueeze(0),
+    lambda x: (x * 3.0).view(2, 1).T,
+    lambda x: F.pad(x, (0, 0)),
+    lambda x: x.neg().neg(),
+    lambda x: x[Tensor([1, 0])],
+]
+
+
+@pytest.mark.parametrize("read", ["", "itself", "the result"])
+@pytest.mark.parametrize("f", EQUAL, ids=range(len(EQUAL)))
+def test_the_gradient_of_a_result_is_of_its_own_uses(f: Callable[[Tensor], Tensor], read: str) -> None:
+    for n in range(4):  # its calls are late in the third round
+        x, c = Tensor([1.0, 2.0 + n], requires_grad=True), Tensor([1.0, 10.0])
+        y, other = f(x), f(x)
+        if read == "itself":
+            y.tolist()
+        z = (y * other * c).sum() + (x * 5).sum() + (y.exp() * x).sum()
+        if read == "the result":
+            z.item()
+        whole, own = autograd.grad(z, [x, y], retain_graph=True)
+        z.backward(inputs=[x, y])
+        assert x.grad is not None
+        assert y.grad is not None
+        np.testing.assert_allclose(own.numpy(), (f(x) * c + f(x).exp() * x).detach().numpy(), 1e-6)
+        assert y.grad.tolist() == own.tolist()
+        assert x.grad.tolist() == whole.tolist()
+        assert autograd.grad((f(x) * 2).sum(), y, allow_unused=True) == (None,)
+
+
 def test_grad_leaves_no_trace_in_the_graph() -> None:
     x = Tensor([1.0, 2.0])
     a, b = grad(lambda y: (y * y).sum())(x), grad(lambda y: (y * y).sum())(x)

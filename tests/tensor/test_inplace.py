@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal import nn
+from anneal import autograd, nn
 from anneal.errors import DTypeError, GradientError, JitError, ShapeError
 from anneal.tensor import Tensor, grad, jit, jvp, no_grad, vmap
 from tests.helpers import check_kernels, optional
@@ -187,6 +187,31 @@ def test_the_gradient_of_x_plus_a_function_of_x_uses_the_old_node() -> None:
     v = np.array([1.0, -2.0])
     assert w.grad is not None
     np.testing.assert_allclose(w.grad.numpy(), 2 * (1 + np.cos(v) * v + np.sin(v)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda y, s: y.__setitem__(slice(None), s),
+        lambda y, s: y.__setitem__(Ellipsis, s[:]),
+        lambda y, s: y.view(3).__setitem__(slice(0, 3), s.view(3)),
+        lambda y, s: y.copy_(s),
+        lambda y, s: y.zero_().add_(s),
+        lambda y, s: y.slice_scatter(s),
+        lambda y, s: y.unsqueeze(0).select_scatter(s, 0, 0),
+        lambda y, s: s.clone().unsqueeze_(0),
+        lambda y, s: (s * 1).unsqueeze_(0).squeeze_(0),
+    ],
+)
+def test_a_gradient_goes_through_a_tensor_that_took_a_whole_leaf(write: Callable[..., Any], computed: bool) -> None:
+    # what is written is the leaf's memory, of which no node has to be computed
+    s = Tensor([1.0, 2.0, 3.0])
+    s = (s.realize() if computed else s).requires_grad_()
+    for y in (Tensor([4.0, 5.0, 6.0], requires_grad=True) * 2, Tensor.zeros(3)):
+        out = write(y, s)
+        (slope,) = autograd.grad(((y if out is None else out) ** 2).sum(), [s])
+        assert slope.flatten().tolist() == [2.0, 4.0, 6.0]
 
 
 def test_what_was_computed_before_keeps_its_values_and_views_do_not() -> None:
