@@ -18,7 +18,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from anneal.errors import UserError
 from anneal.frozen import Json
@@ -30,7 +31,7 @@ from anneal.web.guard import Guard, Key, Wrong, command
 from anneal.web.jobs import MOST_STREAMS, Busy, Command, Job, Jobs, stream, told
 from anneal.web.uploads import NAME, Refused, Runs, Uploads, plain
 
-STATIC = Path(__file__).resolve().parent / "static"
+PAGE = Path(__file__).resolve().parent / "static" / "index.html"
 VIEWS = ("/", *[f"/{view}{model}" for model in ("", "/{m}") for view in "vkxctgrs"], "/d", "/o")
 LONGEST = 1 << 20  # bytes of a question
 DOCUMENTS = ("time", "run", "check", "numerics")  # jobs whose command prints one document, not a line an event
@@ -78,8 +79,7 @@ def application(studio: Studio) -> Guard:
 
     addresses: dict[str, Json] = {
         "GET": {
-            **dict.fromkeys(VIEWS, lambda _: _file("index.html")),
-            "/static/{name}": lambda request: _file(request.path_params["name"]),
+            **dict.fromkeys(VIEWS, lambda _: _page()),
             "/favicon.ico": lambda _: Response(status_code=204),
             "/api/session": _session,
             "/api/ask/{question}": _ask,
@@ -107,8 +107,9 @@ def application(studio: Studio) -> Guard:
         "DELETE": {"/api/uploads/{id}": _forget},
     }
     routes = [Route(path, f, methods=[way]) for way, paths in addresses.items() for path, f in paths.items()]
+    mimetypes.add_type("text/javascript", ".js")  # a system may know it otherwise
     app = Starlette(
-        routes=routes,
+        routes=[*routes, Mount("/static", StaticFiles(directory=PAGE.parent))],
         lifespan=lifespan,
         middleware=[Middleware(GZipMiddleware, 2000, 1)],
         exception_handlers={
@@ -141,23 +142,11 @@ def _error(status: int, text: str) -> Response:
 async def _missing(request: Request, _: Exception) -> Response:
     if request.url.path.startswith(("/api/", "/static/")):
         return _error(404, "there is nothing here")
-    page = _file("index.html")
-    page.status_code = 404
-    return page
+    return _page(404)
 
 
-# -- pages and their files ---------------------------------------------------------------------------------------------
-
-_NAMES = frozenset(p.name for p in STATIC.iterdir() if p.suffix in (".html", ".js", ".css", ".svg", ".txt"))
-
-
-def _file(name: str) -> Response:
-    """A file of the page; no other name reaches the folder."""
-    if name not in _NAMES:
-        return _error(404, "there is nothing here")
-    kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
-    headers = {"content-type": f"{kind}; charset=utf-8", "cache-control": "no-cache"}
-    return Response((STATIC / name).read_bytes(), headers=headers)
+def _page(status: int = 200) -> Response:
+    return Response(PAGE.read_bytes(), status, media_type="text/html")
 
 
 async def _session(request: Request) -> Response:
