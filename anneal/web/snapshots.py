@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ async def _get(app: ASGIApp, path: str, query: str) -> tuple[int, bytes]:
 
 
 KIND = "studio"
-LEAST, LARGEST = 2000, 16 << 20  # bytes of an answer, as it is and packed
+LEAST = 2000  # bytes of an answer
 WORTH_S = 0.2  # what is answered faster is asked again
 QUESTIONS = frozenset({"graph", "passes", "pass", "kernels", "kernel", "explain", "firings"})
 _STARTED = time.time()
@@ -270,17 +270,14 @@ def load(question: Json, text: str) -> bytes | None:
     packages that are installed, and which files were downloaded. A file that is newer than this process makes a miss of
     everything, as in `anneal/cache`, which keeps them.
     """
-    unpacked: Callable[[str], bytes] = lambda value: gzip.decompress(base64.b64decode(value))
-    return cache.load(KIND, _key(text), unpacked) if _lasting(question) and cache.enabled() else None
+    return cache.load(KIND, _key(text), str.encode) if _lasting(question) and cache.enabled() else None
 
 
 def keep(question: Json, text: str, answer: bytes, seconds: float) -> None:
     """Keep an answer that is long, and took `seconds` to find."""
     worth = seconds >= WORTH_S and len(answer) > LEAST and _lasting(question) and cache.enabled()
     if worth and all(changed <= _STARTED for _, changed in _sources()):
-        packed = gzip.compress(answer, 1)
-        if len(packed) <= LARGEST:
-            cache.save(KIND, _key(text), base64.b64encode(packed).decode(), f"studio: {text}")
+        cache.save(KIND, _key(text), answer.decode(), f"studio: {text}")
 
 
 def _lasting(question: Json) -> bool:
