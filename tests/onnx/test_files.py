@@ -12,7 +12,7 @@ import pytest
 
 import anneal.onnx
 from anneal.cli._flags import Reporting
-from anneal.cli.commands.check import replay
+from anneal.cli.commands.record import replay
 from anneal.cli.commands.onnx import _read
 from anneal.errors import AnnealError
 from anneal.tensor import io
