@@ -146,7 +146,8 @@ class TensorValues:
             index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
             self._memo.clear()
             found.append(self._at(root, index, 1).moved(partial(kv.spread, count=some.size)))
-        return Bounded(*[np.concatenate(parts) for parts in zip(*[(x.value, x.whole()) for x in found])])
+        value, error = [np.concatenate(parts) for parts in zip(*[(x.value, x.whole()) for x in found])]
+        return Bounded(value, error)
 
     def _at(self, u: UOp, index: Index, ndim: int) -> Bounded:
         """`u` at an index of arrays with so many axes."""
