@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -107,11 +106,9 @@ def application(studio: Studio) -> Guard:
         "DELETE": {"/api/uploads/{id}": _forget},
     }
     routes = [Route(path, f, methods=[way]) for way, paths in addresses.items() for path, f in paths.items()]
-    mimetypes.add_type("text/javascript", ".js")  # a system may know it otherwise
     app = Starlette(
         routes=[*routes, Mount("/static", StaticFiles(directory=PAGE.parent))],
         lifespan=lifespan,
-        middleware=[Middleware(GZipMiddleware, 2000, 1)],
         exception_handlers={
             Exception: lambda _, error: _error(500, f"the studio failed: {type(error).__name__}"),
             Wrong: lambda _, error: _error(400, str(error)),
@@ -120,6 +117,7 @@ def application(studio: Studio) -> Guard:
             404: _missing,
         },
     )
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)
     app.state.studio = studio
     return Guard(app, studio.key)
 
@@ -143,6 +141,9 @@ async def _missing(request: Request, _: Exception) -> Response:
     if request.url.path.startswith(("/api/", "/static/")):
         return _error(404, "there is nothing here")
     return _page(404)
+
+
+mimetypes.add_type("text/javascript", ".js")  # a system may know it otherwise
 
 
 def _page(status: int = 200) -> Response:

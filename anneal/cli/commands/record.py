@@ -1,6 +1,4 @@
-"""`anneal check`, `anneal record` and `anneal launch`: a script or a model that is run, held against float64, its plans
-recorded; and in several processes.
-"""
+"""`anneal check`, `anneal record`, `anneal launch`: a script held against float64, recorded, in several processes."""
 
 from __future__ import annotations
 

@@ -310,7 +310,7 @@ class CheckRun:
         return [(self.execution.buffers[v], self.plan.values[v].size, self.dtype(v)) for v in values]
 
 
-def written_places(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> list[dict[int, Ints]]:
+def places_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> list[dict[int, Ints]]:
     """The places of the nodes of the graph as written that each value is which a call of the plan of `sink`
     (`SINK(outputs...)`) writes.
 
@@ -347,7 +347,7 @@ def written_places(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostMode
     return written
 
 
-def with_numbers(nodes: list[UOp]) -> Src:
+def numbered(nodes: list[UOp]) -> Src:
     """The nodes with the values of bound variables in their place."""
     with arena().untracked():
         return sized(nodes, lambda u: const(u.dtype, u.arg[3]), {}) if SYMBOLIC.seen else tuple(nodes)

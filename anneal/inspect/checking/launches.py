@@ -13,10 +13,7 @@ import numpy as np
 from anneal import schedule
 from anneal.backend import AnyDevice
 from anneal.frozen import Json, Texts
-
-from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, HeldValue, kernel_blame, suspects, with_numbers, written_places,
-)  # fmt: skip
+from anneal.inspect.checking.blame import CheckLimits, CheckRun, HeldValue, kernel_blame, numbered, places_of, suspects
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
 from anneal.inspect.checking.records import CheckedKernel, Difference, Finding, NotFinite, Report, Suspect, Trial
@@ -36,8 +33,8 @@ def check_launch(
     What a kernel reads is copied out before it starts. It is judged by these values, right or wrong, so that a kernel
     that differs is at fault itself, whatever happened before.
     """
-    nodes, plan = with_numbers(schedule.live_nodes(sink)), step.plan
-    written = written_places(sink, plan, device.cost_model)
+    nodes, plan = numbered(schedule.live_nodes(sink)), step.plan
+    written = places_of(sink, plan, device.cost_model)
     again = Launch(plan, step.inputs, new_outputs(plan, device), step.values)
     with device.lock:
         execution = Execution(again, device, compiled(plan, device))

@@ -1,6 +1,4 @@
-"""The findings of a check, as values: the command prints them and a page shows them; and a kernel that differs, run
-elsewhere: here, or from a file.
-"""
+"""The findings of a check, as values that a command and a page show; a kernel that differs, run here or from a file."""
 
 from __future__ import annotations
 
