@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from anneal import schedule
@@ -353,16 +353,18 @@ class KernelTexts:
     """The texts of several launches of one plan: the scheduler's passes, which all have in common, run once."""
 
     def __init__(self, sink: UOp, cost_model: CostModel, target: Target | None = None) -> None:
-        self._sink, self._cost_model, self._target = sink, cost_model, target or Target()
-        self._origins = schedule.origins(sink)
-        self._scheduled: tuple[Schedule, Derivations, list[Event]] | None = None
+        self.sink, self.cost_model, self.target = sink, cost_model, target
+        self.origins = schedule.origins(sink)
+
+    @cached_property
+    def _scheduled(self) -> tuple[Schedule, Derivations, list[Event]]:
+        return _scheduled(self.sink, self.cost_model)
 
     def text(self, number: int) -> KernelText:
         """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
-        known, target = self._origins, self._target
+        known, target = self.origins, self.target or Target()
         with schedule.BUILDING, arena().untracked():
-            call = launch(self._sink, self._cost_model, number)
-            self._scheduled = self._scheduled or _scheduled(self._sink, self._cost_model)
+            call = launch(self.sink, self.cost_model, number)
             s, before, _ = self._scheduled
             derived = before.copy()
             with derived.listening(_FIRST):

@@ -18,7 +18,7 @@ import numpy as np
 from anneal.codegen import Target, generate, opts_text
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import Json, Texts, frozen
-from anneal.inspect.derivations import KernelText, KernelTexts, launch
+from anneal.inspect.derivations import KernelTexts, launch
 from anneal.inspect.graphs import Node, PassGraph, graph_nodes, kernel_pass_graphs, nodes, pass_graphs, passes
 from anneal.inspect.kernel_list import KernelCall, kernel_calls, lines_of, refusals
 from anneal.rewrite import Event, Listed, explain
@@ -30,7 +30,7 @@ from anneal.uop import MOVEMENT, Ints, Op, Src, UOp, toposort
 Array = np.ndarray[Any, Any]
 
 
-class Looked:
+class Looked(KernelTexts):
     """Answers about `SINK(outputs...)`, planned for a device; `fired` are the rules that fired while it was made.
 
         graph()          the tensor graph, each node with the kernels that compute it
@@ -50,19 +50,13 @@ class Looked:
     def __init__(
         self, model: str, sink: UOp, cost_model: CostModel, fired: Sequence[Event] = (), target: Target | None = None
     ) -> None:
-        self.model, self.sink, self.cost_model, self.fired = model, sink, cost_model, fired
-        self.plan = plan_for(sink, cost_model, {})[0]
-        self._origins = origins(sink)
-        self._texts, self._target = KernelTexts(sink, cost_model, target), target
+        super().__init__(sink, cost_model, target)
+        self.model, self.fired, self.plan = model, fired, plan_for(sink, cost_model, {})[0]
         self._passes: dict[int | None, list[PassGraph]] = {}
 
     def calls(self, text: Callable[[UOp], str] | None) -> list[KernelCall]:
         """The launches in order, with the text that `text` gives for a kernel (see `kernel_calls`)."""
-        return kernel_calls(self.plan, self._origins, text)
-
-    def text(self, number: int) -> KernelText:
-        """The text of launch `number`, line by line. Raises UserError for one that the plan does not have."""
-        return self._texts.text(number)
+        return kernel_calls(self.plan, self.origins, text)
 
     def graph(self) -> Json:
         """The nodes, the names of the launches, and the names of the passes."""
@@ -109,17 +103,17 @@ class Looked:
             text = self.text(number)
         except AnnealError as e:  # a dtype that WGSL or C does not have
             error = str(e)
-        return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self._target)}
+        return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self.target)}
 
     @property
     def nodes(self) -> int:
         """The number of nodes of the graph."""
-        return len(self._origins)
+        return len(self.origins)
 
     @property
     def lines(self) -> set[tuple[str, int]]:
         """The lines that the nodes come from, each as a file and a number."""
-        return {(x.file, x.line) for x in lines_of(self._origins)}
+        return {(x.file, x.line) for x in lines_of(self.origins)}
 
 
 def _unread(_: UOp) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from anneal.errors import AnnealError, OnnxError, UserError
 from anneal.frozen import Json
 from anneal.inspect import StepGraph
 from anneal.rewrite import Event, tracing
-from anneal.schedule import CostModel, graph as sink_of
+from anneal.schedule import graph as sink_of
 from anneal.training import check_model, suggest
 from anneal.web.asking import QUESTIONS
 
@@ -23,13 +23,19 @@ KEPT = 4  # models whose graphs are held
 CONTEXT = 3  # lines of source before and after the user's
 
 
-@dataclasses.dataclass(slots=True)
-class _Traced:
-    """A model that was asked about; `looked` has what was asked, by whether it is of the step, and the device."""
+@lru_cache(KEPT)
+def _traced(path: str, batch: int | None) -> tuple[StepGraph, list[Event]]:
+    """The graph of a model, and the rules that fired while it was made."""
+    with tracing() as fired:
+        return inspect.traced_model(path, batch), fired
 
-    graph: StepGraph
-    fired: list[Event]
-    looked: dict[tuple[bool, str], inspect.Looked] = dataclasses.field(default_factory=dict)
+
+@lru_cache(2 * KEPT)
+def _looked(path: str, batch: int | None, step: bool, device: str) -> inspect.Looked:
+    """Answers about a model, of its whole step or the forward pass, on a device."""
+    graph, fired = _traced(path, batch)
+    sink, target = sink_of(graph.of(step)), inspect.c_target(device)
+    return inspect.Looked(graph.model, sink, planned_cost_model(device), fired, target)
 
 
 # Questions about a graph and its plan, of a model or of a recording: what `inspect.Looked` answers.
@@ -47,7 +53,6 @@ class Answers:
 
     def __init__(self, uploads: Path, jobs: Path) -> None:
         self.uploads, self.jobs = uploads, jobs
-        self._models: dict[str, _Traced] = {}
 
     def answer(self, question: Json) -> tuple[int, Any]:
         """A status and what to say: errors of the user's are 4xx, with their message."""
@@ -69,7 +74,7 @@ class Answers:
 
     def firings(self, q: Json) -> Any:
         """The rules that fire while the model is built and compiled."""
-        step, model = bool(q.get("step")), self._cost_model(q)
+        step, model = bool(q.get("step")), planned_cost_model(_device(q))
         path, batch = self._model(q), _batch(q)
         return inspect.firings(lambda: inspect.traced_model(path, batch).of(step), model, forward=not step)
 
@@ -79,8 +84,8 @@ class Answers:
         path = self._path(q)
         if path.endswith(".zip"):
             return inspect.KeptRecording(Path(path)).source(file, number, CONTEXT)
-        traced = self._traced(q)
-        ours = {u.provenance[1].co_filename for u in traced.graph.nodes if u.provenance[1] is not None}
+        graph, _ = _traced(self._model(q), _batch(q))
+        ours = {u.provenance[1].co_filename for u in graph.nodes if u.provenance[1] is not None}
         if file not in ours:
             raise UserError("no node of this graph comes from that file")
         try:
@@ -123,7 +128,7 @@ class Answers:
             "name": name,
             "kinds": inspect.KINDS,
             "ops": [{**inspect.plain(inspect.op_rules(op)), "batching": inspect.batching(op)} for op in ops],
-            "example": inspect.worked(name, self._cost_model(q)),
+            "example": inspect.worked(name, planned_cost_model(_device(q))),
         }
 
     # -- files
@@ -164,31 +169,15 @@ class Answers:
             raise UserError(f"{path} is no model: it has no graph and no kernels")
         return path
 
-    def _traced(self, q: Json) -> _Traced:
-        path, batch = self._model(q), _batch(q)
-        key = f"{path} {batch}"
-        if key not in self._models:
-            if len(self._models) >= KEPT:
-                del self._models[next(iter(self._models))]
-            with tracing() as fired:
-                graph = inspect.traced_model(path, batch)
-            self._models[key] = _Traced(graph, fired)
-        return self._models[key]
-
-    def _cost_model(self, q: Json) -> CostModel:
-        return planned_cost_model(str(q.get("device") or "auto"))
-
     def _looked(self, q: Json) -> inspect.Looked | inspect.KeptPlan:
         path = self._path(q)
         if path.endswith(".zip"):
             return inspect.KeptRecording(Path(path)).plan(int(q.get("plan") or 0))
-        traced, model, step = self._traced(q), self._cost_model(q), bool(q.get("step"))
-        device = str(q.get("device") or "auto")
-        key = step, device
-        if key not in traced.looked:
-            sink, target = sink_of(traced.graph.of(step)), inspect.c_target(device)
-            traced.looked[key] = inspect.Looked(traced.graph.model, sink, model, traced.fired, target)
-        return traced.looked[key]
+        return _looked(self._model(q), _batch(q), bool(q.get("step")), _device(q))
+
+
+def _device(q: Json) -> str:
+    return str(q.get("device") or "auto")
 
 
 def _batch(q: Json) -> int | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import os
 import sys
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from anneal.frozen import Json, frozen
@@ -30,16 +29,10 @@ GROWING = ("recording",)  # questions whose answer may be another the next time
 
 @frozen
 class Answer:
-    """JSON text, the status that HTTP has for it, and, where it is long, the same packed by gzip."""
+    """JSON text, and the status that HTTP has for it."""
 
     status: int
     text: bytes
-    packed: bytes | None = None
-
-
-def packed(answer: Answer) -> Answer:
-    """The answer with its text packed, if that is worth it."""
-    return answer if len(answer.text) <= 2000 else replace(answer, packed=gzip.compress(answer.text, 1))
 
 
 def said(status: int, message: str) -> Answer:
@@ -77,16 +70,15 @@ class Inspector:
         try:
             found = await asyncio.to_thread(load, question, text)
             if found is not None:
-                answer = Answer(200, *found)
+                answer = Answer(200, found)
             else:
                 async with self._lock:
                     if text in self._kept:
                         return self._kept[text]
                     begun = time.monotonic()
                     answer = await self._answer(text)
-                answer = await asyncio.to_thread(packed, answer)
-                if answer.status == 200 and answer.packed is not None:
-                    await asyncio.to_thread(keep, question, text, answer.packed, time.monotonic() - begun)
+                if answer.status == 200:
+                    await asyncio.to_thread(keep, question, text, answer.text, time.monotonic() - begun)
         finally:
             self._waiting -= 1
         if answer.status == 200 and len(answer.text) < 16 << 20 and question["ask"] not in GROWING:

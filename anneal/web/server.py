@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gzip
 import json
 import mimetypes
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from anneal.errors import UserError
 from anneal.frozen import Json
@@ -30,7 +30,7 @@ from anneal.web.guard import Guard, Key, Wrong, command
 from anneal.web.jobs import MOST_STREAMS, Busy, Command, Job, Jobs, stream, told
 from anneal.web.uploads import NAME, Refused, Runs, Uploads, plain
 
-STATIC = Path(__file__).resolve().parent / "static"
+PAGE = Path(__file__).resolve().parent / "static" / "index.html"
 VIEWS = ("/", *[f"/{view}{model}" for model in ("", "/{m}") for view in "vkxctgrs"], "/d", "/o")
 LONGEST = 1 << 20  # bytes of a question
 DOCUMENTS = ("time", "run", "check", "numerics")  # jobs whose command prints one document, not a line an event
@@ -78,8 +78,7 @@ def application(studio: Studio) -> Guard:
 
     addresses: dict[str, Json] = {
         "GET": {
-            **dict.fromkeys(VIEWS, _page),
-            "/static/{name}": _static,
+            **dict.fromkeys(VIEWS, lambda _: _page()),
             "/favicon.ico": lambda _: Response(status_code=204),
             "/api/session": _session,
             "/api/ask/{question}": _ask,
@@ -108,7 +107,7 @@ def application(studio: Studio) -> Guard:
     }
     routes = [Route(path, f, methods=[way]) for way, paths in addresses.items() for path, f in paths.items()]
     app = Starlette(
-        routes=routes,
+        routes=[*routes, Mount("/static", StaticFiles(directory=PAGE.parent))],
         lifespan=lifespan,
         exception_handlers={
             Exception: lambda _, error: _error(500, f"the studio failed: {type(error).__name__}"),
@@ -118,6 +117,7 @@ def application(studio: Studio) -> Guard:
             404: _missing,
         },
     )
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=1)
     app.state.studio = studio
     return Guard(app, studio.key)
 
@@ -140,40 +140,14 @@ def _error(status: int, text: str) -> Response:
 async def _missing(request: Request, _: Exception) -> Response:
     if request.url.path.startswith(("/api/", "/static/")):
         return _error(404, "there is nothing here")
-    page = _file("index.html", request)
-    return Response(page.body, 404, dict(page.headers))
+    return _page(404)
 
 
-# -- pages and their files ---------------------------------------------------------------------------------------------
-
-_NAMES = frozenset(p.name for p in STATIC.iterdir() if p.suffix in (".html", ".js", ".css", ".svg", ".txt"))
+mimetypes.add_type("text/javascript", ".js")  # a system may know it otherwise
 
 
-@lru_cache(64)
-def _read(name: str) -> tuple[bytes, bytes]:
-    """A file of the page, plain and packed."""
-    read = (STATIC / name).read_bytes()
-    return read, gzip.compress(read, 6, mtime=0)
-
-
-def _file(name: str, request: Request) -> Response:
-    """A file of the page, which is read and packed when it is first asked for; no other name reaches the folder."""
-    if name not in _NAMES:
-        return _error(404, "there is nothing here")
-    plain, packed = _read(name)
-    kind = "text/javascript" if name.endswith(".js") else mimetypes.guess_type(name)[0] or "text/plain"
-    headers = {"content-type": f"{kind}; charset=utf-8", "vary": "accept-encoding", "cache-control": "no-cache"}
-    if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(packed, headers={**headers, "content-encoding": "gzip"})
-    return Response(plain, headers=headers)
-
-
-async def _page(request: Request) -> Response:
-    return _file("index.html", request)
-
-
-async def _static(request: Request) -> Response:
-    return _file(request.path_params["name"], request)
+def _page(status: int = 200) -> Response:
+    return Response(PAGE.read_bytes(), status, media_type="text/html")
 
 
 async def _session(request: Request) -> Response:
@@ -199,15 +173,9 @@ def _json(value: Any, request: Request, status: int = 200) -> Response:
     return _sent(json.dumps(value, separators=(",", ":")).encode(), request, status)
 
 
-def _sent(text: bytes, request: Request, status: int = 200, packed: bytes | None = None) -> Response:
-    """JSON, as it is or packed by gzip, as the browser takes it; files that were dropped go by their senders' names."""
-    named = _studio(request).uploads.named(text)
-    if named is not text or packed is None:
-        packed = gzip.compress(named, 1) if len(named) > 2000 else None
-    headers = {"content-type": "application/json", "vary": "accept-encoding"}
-    if packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(packed, status, {**headers, "content-encoding": "gzip"})
-    return Response(named, status, headers)
+def _sent(text: bytes, request: Request, status: int = 200) -> Response:
+    """JSON, in which files that were dropped go by their senders' names."""
+    return Response(_studio(request).uploads.named(text), status, media_type="application/json")
 
 
 # -- questions ---------------------------------------------------------------------------------------------------------
@@ -232,7 +200,7 @@ async def _ask(request: Request) -> Response:
     if refused:
         return _error(404, refused)
     answer = await _studio(request).inspector.ask(question)
-    return _sent(answer.text, request, answer.status, answer.packed)
+    return _sent(answer.text, request, answer.status)
 
 
 def _strange(question: Json, studio: Studio) -> str:
@@ -431,7 +399,7 @@ async def _curves(request: Request) -> Response:
     if step.isascii() and step.isdigit() and len(step) < 16:
         return _json({"losses": await run_in_threadpool(curves.at, ids, int(step))}, request)
     found = await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log")
-    return _sent(found, request, packed=await run_in_threadpool(gzip.compress, found, 1))
+    return _sent(found, request)
 
 
 async def _run(request: Request) -> Response:

@@ -256,28 +256,28 @@ async def _get(app: ASGIApp, path: str, query: str) -> tuple[int, bytes]:
 
 
 KIND = "studio"
-LARGEST = 16 << 20  # bytes of an answer
+LEAST = 2000  # bytes of an answer
 WORTH_S = 0.2  # what is answered faster is asked again
 QUESTIONS = frozenset({"graph", "passes", "pass", "kernels", "kernel", "explain", "firings"})
 _STARTED = time.time()
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def load(question: Json, text: str) -> tuple[bytes, bytes] | None:
-    """The answer to `question`, whose JSON is `text`, plain and packed by gzip; None if none is kept.
+def load(question: Json, text: str) -> bytes | None:
+    """The answer to `question`, whose JSON is `text`; None if none is kept.
 
     It is found by the question and by all that decides the answer: every source file of anneal and of its examples, the
     packages that are installed, and which files were downloaded. A file that is newer than this process makes a miss of
     everything, as in `anneal/cache`, which keeps them.
     """
-    return cache.load(KIND, _key(text), _unpacked) if _lasting(question) and cache.enabled() else None
+    return cache.load(KIND, _key(text), str.encode) if _lasting(question) and cache.enabled() else None
 
 
-def keep(question: Json, text: str, packed: bytes, seconds: float) -> None:
-    """Keep an answer, packed by gzip, that took `seconds` to find."""
-    worth = seconds >= WORTH_S and len(packed) <= LARGEST and _lasting(question) and cache.enabled()
+def keep(question: Json, text: str, answer: bytes, seconds: float) -> None:
+    """Keep an answer that is long, and took `seconds` to find."""
+    worth = seconds >= WORTH_S and len(answer) > LEAST and _lasting(question) and cache.enabled()
     if worth and all(changed <= _STARTED for _, changed in _sources()):
-        cache.save(KIND, _key(text), base64.b64encode(packed).decode(), f"studio: {text}")
+        cache.save(KIND, _key(text), answer.decode(), f"studio: {text}")
 
 
 def _lasting(question: Json) -> bool:
@@ -285,11 +285,6 @@ def _lasting(question: Json) -> bool:
     model = question.get("model")
     known = model is None or model in MODELS or str(model).startswith("upload.")
     return known and question.get("ask") in QUESTIONS
-
-
-def _unpacked(value: str) -> tuple[bytes, bytes]:
-    packed = base64.b64decode(value)
-    return gzip.decompress(packed), packed
 
 
 def _key(text: str) -> bytes | None:

@@ -12,8 +12,8 @@ import pytest
 
 import anneal.onnx
 from anneal.cli._flags import Reporting
-from anneal.cli.commands.check import replay
 from anneal.cli.commands.onnx import _read
+from anneal.cli.commands.record import replay
 from anneal.errors import AnnealError
 from anneal.tensor import io
 from tests.cli.helpers import run

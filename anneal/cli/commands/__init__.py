@@ -24,6 +24,6 @@ COMMANDS = {
 }
 # The others have a file of their own name.
 FILES = {
-    "cache": "doctor", "data": "gpt2", "fit": "export", "graph": "explain", "kernels": "explain", "launch": "record",
-    "viz": "web",
+    "cache": "doctor", "check": "record", "data": "gpt2", "fit": "export", "graph": "explain", "kernels": "explain",
+    "launch": "record", "viz": "web",
 }  # fmt: skip

@@ -1,30 +1,35 @@
-"""`anneal record` and `anneal launch`: a script that is run, its plans recorded, and in several processes."""
+"""`anneal check`, `anneal record`, `anneal launch`: a script held against float64, recorded, in several processes."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from anneal import settings
 from anneal.cli import _flags as flags
+from anneal.cli._flags import check_script, check_writable, on_device, run_script, write_file
 from anneal.cli._output import data, json_line, message
 from anneal.cli.commands import COMMANDS
-from anneal.errors import UserError
-from anneal.frozen import frozen
-from anneal.training import suggest
+from anneal.errors import AnnealError, UserError
+from anneal.frozen import Json, frozen
+from anneal.training import check_model, load_example, suggest
 
 if TYPE_CHECKING:
-    from anneal.inspect import PlanRecording, RecordedPlan
+    from anneal.inspect import Checking, PlanRecording, RecordedPlan, Report
 
 app = flags.alone()
 
@@ -34,7 +39,173 @@ SAVE_S = 1.0  # a recording that is watched meanwhile is at most so old when a p
 
 
 @frozen
-class _Task(flags.Reporting, flags.OnDevice):
+class _Check(flags.Reporting, flags.OnDevice):
+    """The flags of the command: what is to be checked, and how."""
+
+    context: typer.Context
+    target: str | None = flags.argument(
+        "Example model, ONNX file, or your program.",
+        "MODEL|FILE.onnx|SCRIPT.py",
+        autocompletion=flags.runnable,
+        callback=flags.openable,
+    )
+    arguments: flags.Arguments = None
+    step: bool = flags.switch("--step", "Check a whole training step instead of the forward pass.")
+    batch: flags.Batch = None
+    gradients: bool = flags.switch("--gradients", "Compare gradients with finite differences in float64, too.")
+    input: flags.Inputs = None
+    size: flags.Sizes = None
+    seed: int = flags.seed("weights and inputs", default=1)
+    times: int = flags.number("How many runs of each plan are checked.", default=2)
+    elements: int = flags.number(
+        "Elements compared per store of a kernel; beyond N, a random sample.", 64, default=1 << 21
+    )
+    repro: Path | None = flags.option("Write the first kernel that differs to FILE.")
+    replay: Path | None = flags.option("Run the kernel that --repro wrote to FILE.", callback=flags.openable)
+
+    @property
+    def name(self) -> str:
+        """The target, of which there is one unless --replay is given."""
+        return self.target or ""
+
+
+@flags.command(app, context_settings={"ignore_unknown_options": True})
+def check(task: _Check) -> None:
+    """Compare kernels with their graphs, and values with the graph as it was written, in float64. Exit code 1: one
+    differs, a result is nan or overflows, or nothing could be compared.
+    """
+    for text in (task.target, *(task.arguments or ())[: 0 if task.name.endswith(".py") else None]):
+        flags.refuse_option(task.context, text)
+    if (task.target is None) == (task.replay is None):
+        raise UserError("check takes a MODEL, a FILE.onnx or a SCRIPT.py, or --replay FILE")
+    with on_device(task.device, task.adapter):
+        if task.replay is not None:
+            replay(task, task.replay)
+        else:
+            _check(task)
+
+
+def _check(task: _Check) -> None:
+    """Check a model, a file or a script and print what was found; AnnealError if something differs."""
+    from anneal.inspect import CheckLimits, under_check
+
+    check_writable(task.repro)
+    run = _job(task)
+    limits = CheckLimits(kernel=task.elements, tensor=32 * task.elements)
+    backwards = task.gradients and task.name.endswith(".py")
+    with under_check(limits, times=task.times, gradients=backwards) as state:
+        run(state)
+    report = state.report
+    if not report.launches and not report.gradients:
+        raise UserError(f"{task.name} computed nothing, so there is nothing to check")
+    if task.repro is not None:
+        _write(state, task.repro)
+    notes = [
+        f"kernel {k.kernel} {k.name} ({k.label}): {'' if k.ok else 'DIFFERS  '}{k.note}"
+        for k in report.kernels
+        if k.note or not k.ok
+    ]
+    task.tell(lambda: {"target": task.name, **_record(report)}, *notes, report)
+    if backwards and not report.gradients:
+        raise UserError(
+            f"{task.name}: --gradients checks calls of backward(), and none of this script could be checked"
+        )
+    if not report.ok:
+        raise AnnealError(f"{task.name}: {report.reason}")
+
+
+def _job(task: _Check) -> Callable[[Checking], None]:
+    name = task.name
+    if name.endswith(".py"):
+        check_script(name)
+        if task.step or task.batch is not None or task.input or task.size:
+            raise UserError("a script says itself what it runs; leave --step, --batch, --input and --size out")
+        return lambda state: run_script(name, task.arguments or (), task.as_json)
+    if task.arguments:
+        raise UserError(f"{task.arguments[0]!r}: only a script takes arguments")
+    if name.endswith(".onnx"):
+        if task.gradients or task.step:
+            raise UserError("an ONNX file is run, not trained; leave --step and --gradients out")
+        return lambda state: _onnx(task)
+    check_model(name)
+    if task.input or task.size:
+        raise UserError("--input and --size are for ONNX files; a model of examples/ has batches of its own")
+    return lambda state: _model(task, state)
+
+
+def _model(task: _Check, state: Checking) -> None:
+    from anneal.inspect import check_gradients
+
+    example = load_example(task.name)
+    training = example.make(steps=example.STEPS, batch=task.batch or example.BATCH, seed=task.seed, lr=example.LR)
+    batch = training.next_batch()
+    if task.gradients:
+        names = {id(p): name for name, p in training.model.named_parameters()}
+        check_gradients(training.loss(*batch), names, state.report, seed=task.seed)
+    (training.update if task.step else training.loss)(*batch).item()
+
+
+def _onnx(task: _Check) -> None:
+    from anneal.cli.commands.onnx import feeds_of
+    from anneal.onnx import load
+    from anneal.tensor import Tensor, tree_leaves
+
+    model = load(Path(task.name), None)
+    sizes = list(task.size or ())
+    if task.batch is not None:
+        first = {v.shape[0] for v in model.inputs if v.shape}
+        sizes += [f"{d}={task.batch}" for d in first if isinstance(d, str)]
+    for t in tree_leaves(model.run(feeds_of(model, task.input, sizes, task.seed))):
+        if isinstance(t, Tensor):
+            t.numpy()
+
+
+def _record(report: Report) -> Json:
+    """A report as `--json` has it."""
+    first, last = ("ok", "reason"), ("elements", "compared", "tensor_elements", "unjudged")
+    parts = [{name: getattr(report, name) for name in names} for names in (first, last)]
+    found: Json = _finite({**parts[0], "text": str(report), **asdict(report), **parts[1]})
+    return found
+
+
+def _finite(x: Any) -> Any:
+    """The same with text for numbers that JSON lacks."""
+    if isinstance(x, dict):
+        return {k: _finite(v) for k, v in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_finite(v) for v in x]
+    return str(x) if isinstance(x, float) and not math.isfinite(x) else x
+
+
+def _write(state: Checking, file: Path) -> None:
+    from anneal.inspect import repro_of
+
+    if not state.found:
+        message(f"nothing differs that a kernel could show, so {file} was not written")
+        return
+    packed = io.BytesIO()
+    repro_of(state.found[0], packed)
+    write_file(file, packed.getvalue())
+    message(f"wrote {file}; run it anywhere: anneal check --replay {file}")
+
+
+def replay(task: flags.Reporting, file: Path) -> None:
+    """Run the kernel of a `--repro` file on this machine; AnnealError if it differs from what is expected."""
+    from anneal.inspect import replayed
+
+    with flags.reading(file) as f:
+        raw = f.read()
+    found = replayed(raw, str(file), settings.current().device)
+    task.tell(_finite(asdict(found)), found)
+    if not found.ok:
+        raise AnnealError(f"{file}: the kernel differs on {found.device}")
+
+
+# -- plans that a script runs ------------------------------------------------------------------------------------------
+
+
+@frozen
+class _Recording(flags.Reporting, flags.OnDevice):
     """The flags of `anneal record`."""
 
     context: typer.Context
@@ -49,19 +220,19 @@ class _Task(flags.Reporting, flags.OnDevice):
 
 
 @flags.command(app, context_settings={"ignore_unknown_options": True})
-def record(task: _Task) -> None:
+def record(task: _Recording) -> None:
     """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
     shows of them.
     """
     from anneal.inspect import recording
 
     flags.refuse_option(task.context, task.script)
-    flags.check_script(task.script)
+    check_script(task.script)
     if task.output is not None and task.output.suffix != ".zip":
         raise UserError(f"-o writes a .zip not {task.output.name}")
     if task.trace is not None and task.no_times:
         raise UserError("--trace shows times; leave --no-times out")
-    flags.check_writable(task.output, task.trace)
+    check_writable(task.output, task.trace)
     saved, out = 0.0, sys.stdout
 
     def told(plan: RecordedPlan) -> None:
@@ -76,9 +247,9 @@ def record(task: _Task) -> None:
 
     failed = None
     name, times = Path(task.script).name, not task.no_times
-    with flags.on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
+    with on_device(task.device, task.adapter), recording(name, most=task.plans, times=times, told=told) as state:
         try:
-            flags.run_script(task.script, task.arguments or (), aside=task.as_json)
+            run_script(task.script, task.arguments or (), aside=task.as_json)
         except UserError as error:
             failed = error
             state.error = flags.trace_of(error, task.script)
@@ -87,7 +258,7 @@ def record(task: _Task) -> None:
         raise failed
 
 
-def _tell(task: _Task, state: PlanRecording) -> None:
+def _tell(task: _Recording, state: PlanRecording) -> None:
     from anneal.inspect import plan_trace
 
     if task.output is not None:
@@ -99,7 +270,7 @@ def _tell(task: _Task, state: PlanRecording) -> None:
             if answer["times"] is not None:
                 found = plan_trace(f"{state.name} plan {plan.number}", answer)
                 events += [{**e, "pid": plan.number + 1} for e in found["traceEvents"]]
-        flags.write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
+        write_file(task.trace, json.dumps({"traceEvents": events, "displayTimeUnit": "ns"}).encode())
     if task.as_json:
         json_line(event="done", **state.summary())
         return

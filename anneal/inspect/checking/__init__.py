@@ -6,6 +6,8 @@ plan once more, kernel by kernel.
 
 from anneal.inspect.checking.blame import CheckLimits
 from anneal.inspect.checking.kernel_values import error_bounds
-from anneal.inspect.checking.records import CheckedKernel, Difference, GradientCheck, NotFinite, Report, Suspect
-from anneal.inspect.checking.repro import Replayed, replayed, repro_of
+
+from anneal.inspect.checking.records import (  # isort: skip
+    CheckedKernel, Difference, GradientCheck, NotFinite, Replayed, Report, Suspect, replayed, repro_of,
+)  # fmt: skip
 from anneal.inspect.checking.watching import Checking, check, check_gradients, under_check

@@ -20,8 +20,7 @@ from anneal.errors import AnnealError
 from anneal.frozen import Json, frozen
 from anneal.inspect.checking.bounds import Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
-from anneal.inspect.checking.records import Difference, Report, Suspect
-from anneal.inspect.checking.repro import Finding, Trial
+from anneal.inspect.checking.records import Difference, Finding, Report, Suspect, Trial
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
 from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
@@ -32,6 +31,7 @@ _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # that rules are looked at
 _SIDES = 1 << 16  # elements of one side of a rule
 _NUMBERS = {*ALU, *MOVEMENT, Op.CONST, Op.IOTA}
+Sides = Callable[[UOp, UOp], tuple[Bounded, Bounded] | None]  # the values of both sides of a rule
 
 
 def kernel_blame(r: CheckRun) -> str:
@@ -128,7 +128,7 @@ def suspects(r: CheckRun) -> list[Suspect]:
         forget()
         with tracing() as events:
             s = schedule.run_passes(schedule.parametrise(r.sink, {})[0], r.device.cost_model, until="kernel-split")
-        _look_at(events, found, "", _tensor_sides, {u: lines_of([r.program.origins[n]]) for u, n in s.places.items()})
+        _look_at(events, found, "", _tensor_sides, {u: lines_of([r.known[n]]) for u, n in s.places.items()})
         pieces = [c.graph for c in s.cuts if c.places == r.call.places]
         for piece in pieces[:1]:
             forget()
@@ -162,7 +162,7 @@ def _look_at(
     events: Iterable[Event],
     found: dict[tuple[str, str], Suspect],
     where: str,
-    sides: Callable[[Event], tuple[Bounded, Bounded] | None],
+    sides: Sides,
     lines: Mapping[UOp, Lines],
 ) -> None:
     seen = set()
@@ -175,7 +175,7 @@ def _look_at(
             continue
         seen.add((e.before, e.after))
         try:
-            pair = sides(e)
+            pair = sides(e.before, e.after) if e.before.dtype is e.after.dtype else None
         except (AnnealError, TooLarge, KeyError, ValueError, IndexError, MemoryError):
             continue
         if pair is not None and (example := _apart(*pair)) is not None:
@@ -198,22 +198,20 @@ def _common(a: UOp, b: UOp) -> set[UOp]:
     return {s for u in toposort((a,), lambda u: u in below and u is not a) for s in u.src if s in below}
 
 
-def _tensor_sides(e: Event) -> tuple[Bounded, Bounded] | None:
+def _tensor_sides(before: UOp, after: UOp) -> tuple[Bounded, Bounded] | None:
     """Both sides on random numbers for what they have in common; what that does not settle is left out."""
-    after = e.after
-    assert isinstance(after, UOp)
-    if e.before.size > _SIDES or e.before.shape != after.shape or e.before.dtype is not after.dtype:
+    if before.size > _SIDES or before.shape != after.shape:
         return None
     values = TensorValues({}, 1 << 22)
     rng = np.random.default_rng(0)
-    common = _common(e.before, after)
+    common = _common(before, after)
     # what is made of constants and indices alone has its value
     taken = [u for u in common if not all(x.op in _NUMBERS for x in toposort((u,))) and not common & {*toposort(u.src)}]
-    taken += [u for u in toposort((e.before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
+    taken += [u for u in toposort((before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
     for u in taken:
         if base(u) not in values.known:
             values.known[base(u)] = Bounded(_random(u, rng).ravel())
-    return values.value(e.before), values.value(after)
+    return values.value(before), values.value(after)
 
 
 def _random(u: UOp, rng: np.random.Generator) -> Array:
@@ -226,34 +224,13 @@ def _random(u: UOp, rng: np.random.Generator) -> Array:
     return rng.integers(low, max(high, low) + 1, u.shape).astype(numpy_dtype(u.dtype))
 
 
-def _kernel_sides(memory: KernelValues, e: Event) -> tuple[Bounded, Bounded] | None:
-    after = e.after
-    assert isinstance(after, UOp)
-    both = toposort((e.before, after))
-    if any(u.op in (Op.STORE, Op.SINK, Op.REDUCE, Op.BUFFERIZE) for u in both) or e.before.dtype is not after.dtype:
+def _kernel_sides(memory: KernelValues, before: UOp, after: UOp) -> tuple[Bounded, Bounded] | None:
+    if any(u.op in (Op.STORE, Op.SINK, Op.REDUCE, Op.BUFFERIZE) for u in toposort((before, after))):
         return None
-    if e.before.shape or after.shape:
-        return _tensor_sides(e)
-    return memory.sides(e.before, after)
+    return _tensor_sides(before, after) if before.shape or after.shape else memory.sides(before, after)
 
 
-# -- values of a plan and their nodes ---------------------------------------------------------------------------------
-# The nodes of the graph as written that a plan's values stand for.
-#
-# The passes run once more, and what each walk puts in the place of which node is followed from the program to the nodes
-# that get memory. Partial results, and what else the passes invent, are no node's value.
-
-
-@frozen
-class CheckedProgram:
-    """A plan beside its graph: `nodes` by place, without symbolic sizes, and for each value that a call writes the
-    places of the nodes that it is, the call's first; none for a partial one.
-    """
-
-    plan: schedule.Plan
-    nodes: Src
-    origins: tuple[schedule.Origin, ...]
-    written: list[dict[int, Ints]]
+# -- a check of one launch --------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -281,11 +258,17 @@ class HeldValue:
 class CheckRun:
     """The state of a check of one launch, and of its call `n`: what it read and wrote, what is wrong with that, and
     what was left out. `lives` are the elements of the call's outputs that are read.
+
+    `nodes` are those of the graph as written by place, without symbolic sizes, `known` their origins. `written` has for
+    each value that a call writes the places of the nodes that it is, the call's first; none for a partial one.
     """
 
     sink: UOp
     number: int
-    program: CheckedProgram
+    plan: schedule.Plan
+    nodes: Src
+    known: Sequence[schedule.Origin]
+    written: list[dict[int, Ints]]
     device: AnyDevice
     execution: Execution
     tensors: TensorValues
@@ -306,7 +289,7 @@ class CheckRun:
 
     @property
     def origins(self) -> list[schedule.Origin]:
-        return placed(self.call.places, self.program.origins)
+        return placed(self.call.places, self.known)
 
     @property
     def facts(self) -> Json:
@@ -314,14 +297,10 @@ class CheckRun:
         label = label_of(self.origins)
         return {"launch": self.number, "kernel": self.n, "name": self.call.kernel.name, "label": label}
 
-    @property
-    def plan(self) -> schedule.Plan:
-        return self.program.plan
-
     def node(self, v: int) -> UOp | None:
         """The node whose value the call writes as `v`; None for a partial value."""
-        places = self.program.written[self.n].get(v)
-        return self.program.nodes[places[0]] if places else None
+        places = self.written[self.n].get(v)
+        return self.nodes[places[0]] if places else None
 
     def dtype(self, v: int) -> DType:
         return self.plan.values[v].dtype
@@ -331,8 +310,14 @@ class CheckRun:
         return [(self.execution.buffers[v], self.plan.values[v].size, self.dtype(v)) for v in values]
 
 
-def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> CheckedProgram:
-    """The plan of `sink` (`SINK(outputs...)`) beside the graph; the passes run again up to the kernels' cuts."""
+def places_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -> list[dict[int, Ints]]:
+    """The places of the nodes of the graph as written that each value is which a call of the plan of `sink`
+    (`SINK(outputs...)`) writes.
+
+    The passes run once more, up to the kernels' cuts, and what each walk puts in the place of which node is followed
+    from the program to the nodes that get memory. Partial results, and what else the passes invent, are no node's
+    value.
+    """
     with schedule.BUILDING, arena().untracked():
         program, _ = schedule.parametrise(sink, {})
         order = toposort((program,))
@@ -359,10 +344,10 @@ def program_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) -
             same = [n for n in ends.get(base(root), ()) if (order[n].dtype, order[n].size) == kind]
             found[v] = tuple(sorted(same, key=lambda n: (n != at, -n)))
         written.append(found)
-    return CheckedProgram(plan, _with_numbers(schedule.live_nodes(sink)), tuple(schedule.origins(sink)), written)
+    return written
 
 
-def _with_numbers(nodes: list[UOp]) -> Src:
+def numbered(nodes: list[UOp]) -> Src:
     """The nodes with the values of bound variables in their place."""
     with arena().untracked():
         return sized(nodes, lambda u: const(u.dtype, u.arg[3]), {}) if SYMBOLIC.seen else tuple(nodes)

@@ -218,10 +218,6 @@ class _Frame(NamedTuple):
     ranges: dict[UOp, Array]
     memo: dict[UOp, Bounded]
 
-    def with_range(self, r: UOp, values: Array) -> _Frame:
-        bit = 1 << r.arg[0]
-        return _Frame({**self.ranges, r: values}, {u: x for u, x in self.memo.items() if not u.ranges & bit})
-
 
 class KernelValues:
     """A kernel over its memory: `memory` are flat arrays by slot, as they are before the launch.
@@ -287,23 +283,12 @@ class KernelValues:
         """The places, the values, their bounds and the mask of `written` at points of the loops of `store`, by number,
         in pieces.
         """
-        loops, extents, work = self.points(store)
-        self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(_below(store)) if r.arg[1] == "reduce"])}
-        for frame, some in self._frames(loops, extents, points, work):
-            here = partial(spread, count=some.size)
-            live = self._live(store, frame, some.size)
+        for frame, some, places in self._places(store, points):
+            here, live = partial(spread, count=some.size), self._live(store, frame, some.size)
             if len(store.src) > 3:
                 live = live & here(self._value(store.src[3], frame).value)
             value = self._value(store.src[2], frame).moved(here)
-            yield here(self._value(store.src[1], frame).value), value.value, value.whole(), live
-
-    def point_of(self, store: UOp, element: int) -> int | None:
-        """The number of a point of the loops at which `store` writes this element."""
-        for _, points, places in self._places(store):
-            hits = np.flatnonzero(places == element)
-            if hits.size:
-                return int(points[hits[0]])
-        return None
+            yield places, value.value, value.whole(), live
 
     def sides(self, a: UOp, b: UOp, points: int = 4096) -> tuple[Bounded, Bounded]:
         """The values of two scalars of a kernel graph at points of all the ranges that they stand under."""
@@ -313,17 +298,21 @@ class KernelValues:
         frame, _ = next(self._frames(ranges, extents, chosen(math.prod(extents), points, 0)))
         return self._value(a, frame), self._value(b, frame)
 
-    def lives(self, store: UOp) -> Iterator[tuple[Array, Array]]:
-        """The places in memory that `store` writes, and a mask of those that are read, in pieces."""
+    def lives(self, store: UOp) -> Iterator[tuple[Array, Array, Array]]:
+        """All points of `store` by number, the places in memory that it writes, and a mask of those that are read, in
+        pieces.
+        """
         for frame, points, places in self._places(store):
-            yield places, self._live(store, frame, points.size)
+            yield points, places, self._live(store, frame, points.size)
 
-    def _places(self, store: UOp) -> Iterator[tuple[_Frame, Array, Array]]:
-        """All points of a store in pieces, with their numbers, and the places in memory that it writes there."""
-        loops, extents, _ = self.points(store)
-        self._axes = {}
-        for frame, points in self._frames(loops, extents):
-            yield frame, points, spread(self._value(store.src[1], frame).value, points.size)
+    def _places(self, store: UOp, points: Array | None = None) -> Iterator[tuple[_Frame, Array, Array]]:
+        """The points of a store with these numbers, or all, in pieces with their numbers, and the places in memory
+        that it writes there.
+        """
+        loops, extents, work = self.points(store)
+        self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(_below(store)) if r.arg[1] == "reduce"])}
+        for frame, some in self._frames(loops, extents, points, 1 if points is None else work):
+            yield frame, some, spread(self._value(store.src[1], frame).value, some.size)
 
     def _live(self, store: UOp, frame: _Frame, count: int) -> Array:
         """A mask of the points whose values are read."""
@@ -434,7 +423,8 @@ class KernelValues:
 
         def along(r: UOp, begin: int, end: int) -> _Frame:
             shape = [-1 if i == self._axes[r] else 1 for i in range(1 + len(self._axes))]
-            return frame.with_range(r, np.arange(begin, end, dtype=np.int32).reshape(shape))
+            values, bit = np.arange(begin, end, dtype=np.int32).reshape(shape), 1 << r.arg[0]
+            return _Frame({**frame.ranges, r: values}, {u: x for u, x in frame.memo.items() if not u.ranges & bit})
 
         for r, n in zip(ranges[1:], others, strict=True):
             frame = along(r, 0, n)

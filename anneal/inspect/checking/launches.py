@@ -10,17 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from anneal import schedule
 from anneal.backend import AnyDevice
 from anneal.frozen import Json, Texts
-
-from anneal.inspect.checking.blame import (  # isort: skip
-    CheckLimits, CheckRun, HeldValue, kernel_blame, program_of, suspects,
-)  # fmt: skip
+from anneal.inspect.checking.blame import CheckLimits, CheckRun, HeldValue, kernel_blame, numbered, places_of, suspects
 from anneal.inspect.checking.bounds import Array, Bounded, Compared, beside, exactly, shown, ulps, unheard
 from anneal.inspect.checking.kernel_values import KernelValues, chosen
-from anneal.inspect.checking.records import CheckedKernel, Difference, NotFinite, Report, Suspect
-from anneal.inspect.checking.repro import Finding, Trial
-from anneal.inspect.checking.tensor_values import PointValues, TensorValues, TooLarge, base, needed
+from anneal.inspect.checking.records import CheckedKernel, Difference, Finding, NotFinite, Report, Suspect, Trial
+from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, needed
 from anneal.inspect.kernel_list import Lines, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
@@ -36,24 +33,26 @@ def check_launch(
     What a kernel reads is copied out before it starts. It is judged by these values, right or wrong, so that a kernel
     that differs is at fault itself, whatever happened before.
     """
-    program = program_of(sink, step.plan, device.cost_model)
-    again = Launch(step.plan, step.inputs, new_outputs(step.plan, device), step.values)
+    nodes, plan = numbered(schedule.live_nodes(sink)), step.plan
+    written = places_of(sink, plan, device.cost_model)
+    again = Launch(plan, step.inputs, new_outputs(plan, device), step.values)
     with device.lock:
-        execution = Execution(again, device, compiled(step.plan, device))
+        execution = Execution(again, device, compiled(plan, device))
         try:
             leaves: dict[Any, Array] = {}
             r = CheckRun(
-                sink, number, program, device, execution, TensorValues(leaves, limits.tensor), limits, report, found
-            )
-            inputs = device.download_all(r.pieces(range(step.plan.inputs)))
+                sink, number, plan, nodes, schedule.origins(sink), written, device, execution,
+                TensorValues(leaves, limits.tensor), limits, report, found,
+            )  # fmt: skip
+            inputs = device.download_all(r.pieces(range(plan.inputs)))
             for v, (storage, content) in enumerate(zip(step.inputs, inputs)):
                 leaves[storage] = content
                 r.held[v] = HeldValue(content, sources=frozenset((v,)))
-            for u in program.nodes:
+            for u in nodes:
                 if u.op is Op.BUFFER and u.arg not in leaves:  # of no elements, or read by no kernel
                     s = u.arg
                     leaves[s] = s.host if s.host is not None else device.download(s.ensure(), s.size, s.dtype)
-            count = len(step.plan.calls)
+            count = len(plan.calls)
             for r.n in told(range(count), "checking kernels", count):
                 _check_call(r)
             _check_batch(r, step)
@@ -144,7 +143,8 @@ def _beside_kernel(r: CheckRun) -> list[Compared]:
         r.trial.expected.append((index[read], value.value[read], value.error[read]))
         live = None if read.all() else np.zeros(after.size, bool)
         if live is not None:
-            for all_, here in [(index, read)] if whole else [x for s in kernel.stores(slot) for x in kernel.lives(s)]:
+            pieces = [(index, read)] if whole else [x[1:] for s in kernel.stores(slot) for x in kernel.lives(s)]
+            for all_, here in pieces:
                 live[all_[here]] = True
         if not whole:
             r.note.append(f"{compared.judged:,} of {after.size:,} elements of v{v} were drawn")
@@ -169,7 +169,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
     r.tensors.known.clear()
     for held in [r.held[v] for v in sources]:
         if held.bounded is not None:
-            r.tensors.known.update((base(r.program.nodes[at]), held.bounded) for at in held.places)
+            r.tensors.known.update((base(r.nodes[at]), held.bounded) for at in held.places)
     results = []
     made = {}
     for v, content, live, kernels in zip(r.call.args, r.after, r.lives, own):
@@ -201,7 +201,7 @@ def _beside_tensors(r: CheckRun, own: list[Compared]) -> list[Compared]:
                 value = np.where(live, value, expected.value.ravel()).astype(value.dtype)
                 error = np.where(live, error, expected.whole().ravel())
             anchor = Bounded(value, error)
-        made[v] = HeldValue(content, anchor, r.program.written[r.n][v], frozenset((v,)), r.n)
+        made[v] = HeldValue(content, anchor, r.written[r.n][v], frozenset((v,)), r.n)
     r.held |= made
     # let go of the bounds of values that no later call needs
     later = {*r.plan.outputs, *[v for call in r.plan.calls[r.n + 1 :] for v in call.args]}
@@ -218,18 +218,16 @@ def _expected(r: CheckRun, v: int, node: UOp) -> tuple[Array | None, Bounded | N
         return None, r.tensors.value(node)
     except TooLarge:
         r.report.say("some values are too large to compare as a whole with the graph as written: see the kernels")
-    some = PointValues(r.tensors)
     try:
-        points = chosen(int(node.size), max(64, r.limits.kernel // some.work(node)), r.n)
-        pieces = [value for _, value in some.at(node, points)]
+        points = chosen(int(node.size), max(64, r.limits.kernel // r.tensors.work(node)), r.n)
+        value = r.tensors.elements(node, points)
     except TooLarge as e:
         r.note.append(f"v{v} was not compared with the graph as written: that takes {e}")
         return None, None
     r.note.append(
         f"{points.size:,} of {node.size:,} elements of v{v} were drawn to be compared with the graph as written"
     )
-    value = np.concatenate([p.value for p in pieces])
-    return points, Bounded(value, np.concatenate([p.whole() for p in pieces]))
+    return points, value
 
 
 def _first_of(differ: Array) -> Compared:
@@ -285,7 +283,7 @@ def _lines(r: CheckRun, node: UOp | None, against: str) -> Lines:
     if node is None or against != "tensor graph":
         return lines_of(r.origins)
     cone = {u for u in r.tensors.cone(node) if u.op not in (Op.BUFFER, Op.CONST) and base(u) not in r.tensors.known}
-    between = [o for u, o in zip(r.program.nodes, r.program.origins, strict=True) if u in cone]
+    between = [o for u, o in zip(r.nodes, r.known, strict=True) if u in cone]
     return lines_of(reversed([o for o in between if o.grounded] or between)) or lines_of(r.origins)
 
 
@@ -389,7 +387,7 @@ def _found(r: CheckRun, slot: int, kind: str) -> NotFinite:
                 at=tuple(int(i) for i in np.unravel_index(at, u.shape)),
                 sources=_told(u, at, sources),
                 inputs=_traced(r, u, at),
-                lines=lines_of({u}.intersection(r.program.nodes)) or found["lines"],
+                lines=lines_of({u}.intersection(r.nodes)) or found["lines"],
                 overflow=begins == "inf" and _overflows(u, at, sources),
             )
 
@@ -427,7 +425,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
     choice of places lies between.
     """
     known = r.tensors.known
-    named = {base(r.program.nodes[p]): v for some in r.program.written for v, places in some.items() for p in places}
+    named = {base(r.nodes[p]): v for some in r.written for v, places in some.items() for p in places}
     numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
     found = {}
     seen = set()
@@ -463,11 +461,11 @@ def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
     """The elements that the kernel reads for an element that it stores, the largest first."""
     kernel = KernelValues(r.call.kernel.sink, r.trial.before, r.trial.values)
     for store in kernel.stores(slot):
-        point = kernel.point_of(store, element)
-        if point is None:
+        hits = [n for points, places, _ in kernel.lives(store) for n in points[places == element][:1]]
+        if not hits:
             continue
         kernel.reads = []
-        list(kernel.at(store, np.array([point])))
+        list(kernel.at(store, np.array(hits[:1])))
         found = {}
         for load, index, value in kernel.reads:
             which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any
 
@@ -20,6 +20,9 @@ from anneal.uop import ALU, MOVEMENT, Ints, Op, Src, UOp, toposort
 _SAME = frozenset((Op.RESHAPE, Op.CONTIGUOUS, Op.DETACH, Op.CALL))
 _VIEWS = frozenset((Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.CONST))
 
+_LANES = 1 << 18  # elements of an array at once
+_ROW = 1 << 22  # terms of one element
+Index = tuple[Array, ...]
 Seen = Callable[[UOp, Bounded, Sequence[Bounded]], None]
 
 
@@ -53,6 +56,8 @@ class TensorValues:
         self.plain = plain  # without bounds and roundings: what an ideal device would compute
         self.known: dict[UOp, Bounded] = {}
         self.most = most  # elements in all arrays of an evaluation
+        self._memo: dict[tuple[UOp, int], tuple[Bounded, Index]] = {}  # an id names an index while that lives
+        self._flat: dict[UOp, Bounded] = {}
 
     def cone(self, u: UOp) -> list[UOp]:
         """The nodes that an evaluation of `u` visits, sources first."""
@@ -115,6 +120,89 @@ class TensorValues:
         if self.plain and u.dtype.is_float:
             return Bounded(total.value)
         return kv.reduced(op, u.dtype, total)
+
+    # -- single elements: an index goes down through movement --------------------------------------------------------
+
+    def work(self, root: UOp) -> int:
+        """The most terms that one element of `root` makes work for."""
+        found: dict[UOp, int] = {}
+        for u in self.cone(root):
+            reduces, src = u.op is Op.REDUCE_AXIS, () if base(u) in self.known else u.src
+            # the products that a reduction sums are visited by their factors
+            below = [*src, *[t for s in src for t in s.src]] if reduces else src
+            found[u] = max([found.get(s, 1) for s in below], default=1)
+            if reduces and src:
+                found[u] *= math.prod(src[0].shape[a] for a in u.arg[1])
+        return found[root]
+
+    def elements(self, root: UOp, points: Array) -> Bounded:
+        """The elements of `root` with these numbers. Raises TooLarge where one has too many terms."""
+        work = self.work(root)
+        if work > _ROW:
+            raise TooLarge(work)
+        step, self._flat, found = max(1, _LANES // work), dict(self.known), []
+        for i in range(0, points.size, step):
+            some = points[i : i + step]
+            index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
+            self._memo.clear()
+            found.append(self._at(root, index, 1).moved(partial(kv.spread, count=some.size)))
+        value, error = [np.concatenate(parts) for parts in zip(*[(x.value, x.whole()) for x in found])]
+        return Bounded(value, error)
+
+    def _at(self, u: UOp, index: Index, ndim: int) -> Bounded:
+        """`u` at an index of arrays with so many axes."""
+        key = (u, id(index))
+        if key not in self._memo:
+            self._memo[key] = self._element(u, index, ndim), index
+        return self._memo[key][0]
+
+    def _element(self, u: UOp, index: Index, ndim: int) -> Bounded:
+        flat = self._flat.get(base(u))
+        if flat is not None:
+            return _taken(flat, u, index, ndim)
+        if u.op is Op.CONST:
+            return Bounded(np.full((1,) * ndim, u.arg, wide_dtype(u.dtype)))
+        if u.op is Op.IOTA:
+            return Bounded(index[0].astype(wide_dtype(u.dtype)))
+        if u.op in ALU:
+            sources = [self._at(s, index if s.shape else (), ndim) for s in u.src]
+            return apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
+        if u.op in (Op.CONTIGUOUS, Op.DETACH, Op.CALL):
+            return self._at(value_of(u) if u.op is Op.CALL else u.src[0], index, ndim)
+        if u.op is Op.REDUCE_AXIS:
+            return self._terms(u, index, ndim)
+        if u.op is Op.GATHER:
+            return self._gather(u, index, ndim)
+        if u.op in _MOVES:
+            return self._at(u.src[0], tuple(_MOVES[u.op](u, index, ndim)), ndim)
+        if u.op is Op.PAD:
+            at = [(i - before, n) for i, (before, _), n in zip(index, u.arg, u.src[0].shape, strict=True)]
+            below = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in at)
+            inside = reduce(np.logical_and, [(i >= 0) & (i < n) for i, n in at])
+            return self._at(u.src[0], below, ndim).gated(inside)
+        self._flat[u] = exactly(self.leaves[u.arg]) if u.op is Op.BUFFER else self.value(u).moved(np.ravel)
+        return _taken(self._flat[u], u, index, ndim)
+
+    def _terms(self, u: UOp, index: Index, ndim: int) -> Bounded:
+        op, axes = u.arg
+        shape = u.src[0].shape
+        terms = tuple(range(ndim, ndim + len(axes)))
+        inner = [np.expand_dims(i, terms) for i in index]
+        for n, a in zip(terms, axes, strict=True):
+            inner[a] = np.arange(shape[a]).reshape([-1 if d == n else 1 for d in range(ndim + len(axes))])
+        x = self._at(u.src[0], tuple(inner), ndim + len(axes))
+        full = [*x.value.shape[:ndim], *[shape[a] for a in axes]]
+        part = kv.part_of(op, u.dtype, x.moved(lambda a: np.broadcast_to(a, full)), terms)
+        return kv.reduced(op, u.dtype, part).moved(lambda a: a.reshape(a.shape[:ndim]))
+
+    def _gather(self, u: UOp, index: Index, ndim: int) -> Bounded:
+        where = self._at(u.src[1], index, ndim)
+        n = u.src[0].shape[u.arg]
+        at = where.value.astype(np.int64)
+        inside = (at >= 0) & (at < n)
+        below = list(index)
+        below[u.arg] = np.where(inside, at, 0)
+        return self._at(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
 
 
 def _addends(u: UOp) -> list[UOp]:
@@ -186,103 +274,6 @@ _RULES: dict[Op, Callable[[UOp, list[Bounded]], Bounded]] = {
     Op.ARGSORT: lambda u, src: kv.argsort(src[0]),
     Op.UPDATE: _update,
 }
-
-
-_LANES = 1 << 18  # elements of an array at once
-_ROW = 1 << 22  # terms of one element
-Index = tuple[Array, ...]
-
-
-class PointValues:
-    """Elements of nodes, over what `whole` knows."""
-
-    def __init__(self, whole: TensorValues) -> None:
-        self.whole = whole
-        self._memo: dict[tuple[UOp, int], tuple[Bounded, Index]] = {}  # an id names an index while that lives
-        self._arrays: dict[UOp, Bounded] = {}
-
-    def work(self, root: UOp) -> int:
-        """The most terms that one element of `root` makes work for."""
-        found: dict[UOp, int] = {}
-        for u in self.whole.cone(root):
-            reduces, src = u.op is Op.REDUCE_AXIS, () if base(u) in self.whole.known else u.src
-            # the products that a reduction sums are visited by their factors
-            below = [*src, *[t for s in src for t in s.src]] if reduces else src
-            found[u] = max([found.get(s, 1) for s in below], default=1)
-            if reduces and src:
-                found[u] *= math.prod(src[0].shape[a] for a in u.arg[1])
-        return found[root]
-
-    def at(self, root: UOp, points: Array) -> Iterator[tuple[Array, Bounded]]:
-        """The elements of `root` with these numbers, in pieces. Raises TooLarge where one has too many terms."""
-        work = self.work(root)
-        if work > _ROW:
-            raise TooLarge(work)
-        step = max(1, _LANES // work)
-        for i in range(0, points.size, step):
-            some = points[i : i + step]
-            index = tuple(d.astype(np.int64) for d in np.unravel_index(some, root.shape)) if root.shape else ()
-            self._memo.clear()
-            value = self._value(root, index, 1)
-            yield some, value.moved(partial(kv.spread, count=some.size))
-
-    def _value(self, u: UOp, index: Index, ndim: int) -> Bounded:
-        """`u` at an index of arrays with so many axes."""
-        key = (u, id(index))
-        if key not in self._memo:
-            self._memo[key] = self._one(u, index, ndim), index
-        return self._memo[key][0]
-
-    def _one(self, u: UOp, index: Index, ndim: int) -> Bounded:
-        known = self.whole.known.get(base(u))
-        if known is not None:
-            return _taken(known, u, index, ndim)
-        if u.op is Op.BUFFER:
-            return _taken(self._arrays.setdefault(u, exactly(self.whole.leaves[u.arg])), u, index, ndim)
-        if u.op is Op.CONST:
-            return Bounded(np.full((1,) * ndim, u.arg, wide_dtype(u.dtype)))
-        if u.op is Op.IOTA:
-            return Bounded(index[0].astype(wide_dtype(u.dtype)))
-        if u.op in ALU:
-            sources = [self._value(s, index if s.shape else (), ndim) for s in u.src]
-            return apply(u.op, u.dtype, sources, [s.dtype for s in u.src])
-        if u.op in (Op.CONTIGUOUS, Op.DETACH, Op.CALL):
-            return self._value(value_of(u) if u.op is Op.CALL else u.src[0], index, ndim)
-        if u.op is Op.REDUCE_AXIS:
-            return self._reduce(u, index, ndim)
-        if u.op is Op.GATHER:
-            return self._gather(u, index, ndim)
-        if u.op in _MOVES:
-            return self._value(u.src[0], tuple(_MOVES[u.op](u, index, ndim)), ndim)
-        if u.op is Op.PAD:
-            at = [(i - before, n) for i, (before, _), n in zip(index, u.arg, u.src[0].shape, strict=True)]
-            below = tuple(np.clip(i, 0, max(n - 1, 0)) for i, n in at)
-            inside = reduce(np.logical_and, [(i >= 0) & (i < n) for i, n in at])
-            return self._value(u.src[0], below, ndim).gated(inside)
-        if u not in self._arrays:
-            self._arrays[u] = self.whole.value(u).moved(np.ravel)
-        return _taken(self._arrays[u], u, index, ndim)
-
-    def _reduce(self, u: UOp, index: Index, ndim: int) -> Bounded:
-        op, axes = u.arg
-        shape = u.src[0].shape
-        terms = tuple(range(ndim, ndim + len(axes)))
-        inner = [np.expand_dims(i, terms) for i in index]
-        for n, a in zip(terms, axes, strict=True):
-            inner[a] = np.arange(shape[a]).reshape([-1 if d == n else 1 for d in range(ndim + len(axes))])
-        x = self._value(u.src[0], tuple(inner), ndim + len(axes))
-        full = [*x.value.shape[:ndim], *[shape[a] for a in axes]]
-        part = kv.part_of(op, u.dtype, x.moved(lambda a: np.broadcast_to(a, full)), terms)
-        return kv.reduced(op, u.dtype, part).moved(lambda a: a.reshape(a.shape[:ndim]))
-
-    def _gather(self, u: UOp, index: Index, ndim: int) -> Bounded:
-        where = self._value(u.src[1], index, ndim)
-        n = u.src[0].shape[u.arg]
-        at = where.value.astype(np.int64)
-        inside = (at >= 0) & (at < n)
-        below = list(index)
-        below[u.arg] = np.where(inside, at, 0)
-        return self._value(u.src[0], tuple(below), ndim).gated(inside).doubted(where)
 
 
 def _place(index: Index, shape: Ints, ndim: int) -> Array:

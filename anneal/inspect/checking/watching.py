@@ -17,8 +17,7 @@ from anneal.errors import AnnealError, GradientError, UserError
 from anneal.inspect.checking.blame import CheckLimits, wrong_rules
 from anneal.inspect.checking.bounds import Array
 from anneal.inspect.checking.launches import check_launch
-from anneal.inspect.checking.records import GradientCheck, Report
-from anneal.inspect.checking.repro import Finding
+from anneal.inspect.checking.records import Finding, GradientCheck, Report
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
 from anneal.inspect.kernel_list import lines_of
 from anneal.progress import told
