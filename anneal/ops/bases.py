@@ -107,8 +107,8 @@ class ViewRecipe:
 
     index: Any = None  # by which a program made it
 
-    def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
-        self.shape, self.steps = shape, steps
+    def __init__(self, shape: Shape, steps: tuple[Step, ...], strides: Ints | None = None) -> None:
+        self.shape, self.steps, self.strides = shape, steps, strides
         ops = [op for op, _ in steps]
         self.detached = Op.DETACH in ops
         self.whole = ops.count(Op.DETACH) == len(ops)
@@ -121,7 +121,12 @@ class ViewRecipe:
                 "as_strided: strides count from the first element in memory, and this tensor, of shape "
                 f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
             )
-        return recipe_of(self.shape, (*self.steps, *step.steps))
+        return recipe_of(self.shape, (*self.steps, *step.steps), self.strides)
+
+    def below(self, step: ViewRecipe) -> ViewRecipe:
+        """The way from the view to one of it, where nobody sees the root any more: its strides are as they were."""
+        self.then(step)  # or it raises
+        return step if self.gaps is None else recipe_of(step.shape, step.steps, self.gaps)
 
     def after(self, over: Any) -> ViewRecipe:
         """The rest of the way, which goes by the view `over`."""
@@ -130,7 +135,23 @@ class ViewRecipe:
     @cached_property
     def layout(self) -> Layout | None:
         """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
-        return _layout(self.shape, self.steps)
+        return _layout(self.shape, self.steps, self.strides)
+
+    @cached_property
+    def gaps(self) -> Ints | None:
+        """The strides of the view; None where they are those of a contiguous tensor, or where torch copies."""
+        strides, shape = (self.layout or ((), 0))[0], self._shown
+        apart = any(a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape)))
+        return strides if apart and 0 not in shape else None
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """True if several elements of the view are one in memory."""
+        return self.gaps is not None and _overlap(self._shown, self.gaps)
+
+    @cached_property
+    def _shown(self) -> Shape:
+        return self.read(UOp(Op.PARAM, dtypes.float32, (), (-1, self.shape), tag="probe")).shape
 
     @property
     def is_view(self) -> bool:
@@ -154,10 +175,11 @@ class ViewRecipe:
         """
         if 0 in new.shape:
             return u
-        if name not in ("fill_", "zero_") and self.layout is not None and _overlap(new.shape, self.layout[0]):
+        if self.overlaps and name not in ("fill_", "zero_"):
             raise ShapeError(f"{name}: several elements of the expanded tensor are one in memory; use .clone() first")
         if not _APART.issuperset([op for op, _ in self.steps]):
-            return _scattered(self.read, new, u)
+            moves = recipe_of(self.shape, tuple([step for step in self.steps if step[0] is not Op.BITCAST]))
+            return _scattered(moves.read, new if new.dtype is u.dtype else UOp(Op.BITCAST, u.dtype, (new,)), u)
         passed = [u]
         for op, arg in self.steps:
             passed.append(_read(passed[-1], op, arg))
@@ -199,11 +221,12 @@ _MOVED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
-    """The layout of a view of a contiguous tensor; ((), 0) where sizes are Variables'."""
+def _layout(shape: Shape, steps: Sequence[Step], strides: Ints | None) -> Layout | None:
+    """The layout of a view of a tensor, a contiguous one if no strides say otherwise; ((), 0) where sizes are
+    Variables'."""
     if symbolic_arg((shape, steps)):
         return (), 0
-    view, start = as_strided(_BYTE, shape, _contiguous(shape)), 0
+    view, start = as_strided(_BYTE, shape, strides or _contiguous(shape)), 0
     for op, arg in steps:
         if op is Op.RESHAPE:
             strides = _strides(view.shape, view.strides, arg)
@@ -440,6 +463,8 @@ _SOMETIMES: Final[dict[str, Callable[..., bool]]] = {
 _NAMED: Final[dict[str, Callable[..., tuple[Step, ...]]]] = {
     "diagonal": lambda x, offset=0, dim1=0, dim2=1: (("diagonal", (offset, dim1 % x.ndim, dim2 % x.ndim)),),
     "unfold": _named_unfold,
+    # of what is not contiguous torch makes a copy, also where strides could say it
+    "ravel": lambda x: ((Op.CONTIGUOUS, None), (Op.RESHAPE, (x.uop.size,))),
     "as_strided": lambda x, size, stride, storage_offset=None: (
         ("as_strided", (tuple(size), tuple(stride), storage_offset)),
     ),
