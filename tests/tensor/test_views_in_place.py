@@ -491,3 +491,11 @@ def test_parts_of_another_dtype_write_its_bits(part: Any) -> None:
             places = np.unique(part(Tensor.arange(6)).numpy())
             want.view(other)[places] += 3
             assert x.numpy().tobytes() == want.tobytes()
+
+
+def test_values_are_added_at_an_index_of_one_place_too() -> None:
+    x = Tensor.zeros(2, 3)
+    x.index_put_((Tensor(1), Tensor([2, 0, 2])), Tensor(1.0), accumulate=True)
+    x.index_put_((Tensor(0), Tensor(-1)), Tensor(5.0), accumulate=True)
+    x.index_put_((Tensor(0),), Tensor([1.0, 2.0, 3.0]), accumulate=True)
+    assert x.tolist() == [[1, 2, 8], [1, 0, 2]]
