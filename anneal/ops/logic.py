@@ -363,7 +363,8 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
     """
     if decimals and x.uop.dtype.is_float:
         scale = 10.0**decimals if decimals < 308 else math.inf
-        return unary(x * scale, Op.ROUND) / scale
+        wide = x.float() if x.uop.dtype.bits < 32 else x  # times 1000, float16 ends at 65
+        return (unary(wide * scale, Op.ROUND) / scale).cast(x.uop.dtype)
     return _rounded(x, Op.ROUND)
 
 
