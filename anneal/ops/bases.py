@@ -18,7 +18,7 @@ from anneal.runtime import (  # isort: skip
 from anneal.uop import Ints, Op, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
 
-Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
+Layout = tuple[Ints, int, Ints]  # the strides of a view, the place of its first element, and its shape
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
 Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
@@ -116,7 +116,7 @@ class ViewRecipe:
     def then(self, step: ViewRecipe) -> ViewRecipe:
         """The way to a view of the view."""
         strided = step.steps and step.steps[0][0] == "as_strided"
-        if strided and self.layout not in (None, (_contiguous(step.shape), 0)):
+        if strided and self.layout not in (None, (_contiguous(step.shape), 0, step.shape)):
             raise ShapeError(
                 "as_strided: strides count from the first element in memory, and this tensor, of shape "
                 f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
@@ -140,18 +140,14 @@ class ViewRecipe:
     @cached_property
     def gaps(self) -> Ints | None:
         """The strides of the view; None where they are those of a contiguous tensor, or where torch copies."""
-        strides, shape = (self.layout or ((), 0))[0], self._shown
+        strides, _, shape = self.layout or ((), 0, ())
         apart = any(a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape)))
         return strides if apart and 0 not in shape else None
 
     @cached_property
     def overlaps(self) -> bool:
         """True if several elements of the view are one in memory."""
-        return self.gaps is not None and _overlap(self._shown, self.gaps)
-
-    @cached_property
-    def _shown(self) -> Shape:
-        return self.read(UOp(Op.PARAM, dtypes.float32, (), (-1, self.shape), tag="probe")).shape
+        return self.layout is not None and _overlap(self.layout[2], self.layout[0])
 
     @property
     def is_view(self) -> bool:
@@ -222,10 +218,10 @@ _MOVED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 
 
 def _layout(shape: Shape, steps: Sequence[Step], strides: Ints | None) -> Layout | None:
-    """The layout of a view of a tensor, a contiguous one if no strides say otherwise; ((), 0) where sizes are
+    """The layout of a view of a tensor, a contiguous one if no strides say otherwise; ((), 0, ()) where sizes are
     Variables'."""
     if symbolic_arg((shape, steps)):
-        return (), 0
+        return (), 0, ()
     view, start = as_strided(_BYTE, shape, strides or _contiguous(shape)), 0
     for op, arg in steps:
         if op is Op.RESHAPE:
@@ -241,7 +237,7 @@ def _layout(shape: Shape, steps: Sequence[Step], strides: Ints | None) -> Layout
             if any(a != b and n != 1 for n, a, b in zip(view.shape, view.strides, _contiguous(view.shape))):
                 return None  # what is not contiguous is copied
     begins = [a.__array_interface__["data"][0] for a in (view, _BYTE)]
-    return view.strides, begins[0] - begins[1] + start
+    return view.strides, begins[0] - begins[1] + start, view.shape
 
 
 def _contiguous(shape: Shape) -> Ints:

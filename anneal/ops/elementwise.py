@@ -6,8 +6,6 @@ import builtins
 import math
 from typing import Any
 
-import numpy as np
-
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
@@ -342,13 +340,13 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
     Tensor([2.5], dtype=float32)
     """
-    w = float(weight) if isinstance(weight, (*_SCALARS, np.generic)) else x._lift(weight)
     end = x._lift(end)
-    way = end - x
-    near: Any = abs(w) < 0.5
-    if isinstance(near, bool):
-        return x + way * w if near else end - way * (1 - w)
-    return choose(near, x + way * w, end - way * (1 - w))
+    way, w = end - x, weight if isinstance(weight, _SCALARS) else x._lift(weight)
+    near: Tensor = x + way * w
+    far: Tensor = end - way * (1 - w)
+    if isinstance(w, _SCALARS):
+        return near if abs(w) < 0.5 else far
+    return choose(w.abs() < 0.5, near, far)
 
 
 @function("in_place autocast=widest")
