@@ -190,7 +190,7 @@ def pow_(x: Tensor, other: Operand) -> Tensor:
     r"""x ** other. Integers stay integers, and wrap around where that is not known beforehand; a negative power of an
     integer truncates towards 0."""
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
-    r"""x + weight * (end - x)."""
+    r"""x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`."""
 def addcmul_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a * b; of integers alone with the whole part of `value`."""
 def addcdiv_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
@@ -1030,9 +1030,9 @@ class Methods(Handle):
     def minimum(self, other: Operand) -> Tensor:
         r"""The smaller of each pair; nan if either is nan. At a tie each side has half the gradient."""
     def lerp(self, end: Operand, weight: Operand) -> Tensor:
-        r"""x + weight * (end - x)."""
+        r"""x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`."""
     def lerp_(self, end: Operand, weight: Operand) -> Tensor:
-        r"""x + weight * (end - x)."""
+        r"""x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`."""
     def addcmul(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a * b; of integers alone with the whole part of `value`."""
     def addcmul_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:

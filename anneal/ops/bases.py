@@ -18,7 +18,7 @@ from anneal.runtime import (  # isort: skip
 from anneal.uop import Ints, Op, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
 
-Layout = tuple[Ints, int]  # the strides of a view, and the place of its first element
+Layout = tuple[Ints, int, Ints]  # the strides of a view, the place of its first element, and its shape
 # an op of MOVEMENT, DETACH, BITCAST or CONTIGUOUS, and its argument; or the name of another, and its arguments
 Step = tuple[Any, Any]
 _MOST = 1 << 12  # recipes that are kept
@@ -107,8 +107,8 @@ class ViewRecipe:
 
     index: Any = None  # by which a program made it
 
-    def __init__(self, shape: Shape, steps: tuple[Step, ...]) -> None:
-        self.shape, self.steps = shape, steps
+    def __init__(self, shape: Shape, steps: tuple[Step, ...], strides: Ints | None = None) -> None:
+        self.shape, self.steps, self.strides = shape, steps, strides
         ops = [op for op, _ in steps]
         self.detached = Op.DETACH in ops
         self.whole = ops.count(Op.DETACH) == len(ops)
@@ -116,12 +116,17 @@ class ViewRecipe:
     def then(self, step: ViewRecipe) -> ViewRecipe:
         """The way to a view of the view."""
         strided = step.steps and step.steps[0][0] == "as_strided"
-        if strided and self.layout not in (None, (_contiguous(step.shape), 0)):
+        if strided and self.layout not in (None, (_contiguous(step.shape), 0, step.shape)):
             raise ShapeError(
                 "as_strided: strides count from the first element in memory, and this tensor, of shape "
                 f"{step.shape}, is part of another: call it on that one, with storage_offset=, or on a .clone()"
             )
-        return recipe_of(self.shape, (*self.steps, *step.steps))
+        return recipe_of(self.shape, (*self.steps, *step.steps), self.strides)
+
+    def below(self, step: ViewRecipe) -> ViewRecipe:
+        """The way from the view to one of it, where nobody sees the root any more: its strides are as they were."""
+        self.then(step)  # or it raises
+        return step if self.gaps is None else recipe_of(step.shape, step.steps, self.gaps)
 
     def after(self, over: Any) -> ViewRecipe:
         """The rest of the way, which goes by the view `over`."""
@@ -130,7 +135,19 @@ class ViewRecipe:
     @cached_property
     def layout(self) -> Layout | None:
         """The layout of the elements in torch; None if strides cannot express it: there torch copies."""
-        return _layout(self.shape, self.steps)
+        return _layout(self.shape, self.steps, self.strides)
+
+    @cached_property
+    def gaps(self) -> Ints | None:
+        """The strides of the view; None where they are those of a contiguous tensor, or where torch copies."""
+        strides, _, shape = self.layout or ((), 0, ())
+        apart = any(a != b and n != 1 for n, a, b in zip(shape, strides, _contiguous(shape)))
+        return strides if apart and 0 not in shape else None
+
+    @cached_property
+    def overlaps(self) -> bool:
+        """True if several elements of the view are one in memory."""
+        return self.layout is not None and _overlap(self.layout[2], self.layout[0])
 
     @property
     def is_view(self) -> bool:
@@ -154,10 +171,11 @@ class ViewRecipe:
         """
         if 0 in new.shape:
             return u
-        if name not in ("fill_", "zero_") and self.layout is not None and _overlap(new.shape, self.layout[0]):
+        if self.overlaps and name not in ("fill_", "zero_"):
             raise ShapeError(f"{name}: several elements of the expanded tensor are one in memory; use .clone() first")
         if not _APART.issuperset([op for op, _ in self.steps]):
-            return _scattered(self.read, new, u)
+            moves = recipe_of(self.shape, tuple([step for step in self.steps if step[0] is not Op.BITCAST]))
+            return _scattered(moves.read, new if new.dtype is u.dtype else UOp(Op.BITCAST, u.dtype, (new,)), u)
         passed = [u]
         for op, arg in self.steps:
             passed.append(_read(passed[-1], op, arg))
@@ -199,11 +217,12 @@ _MOVED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
-    """The layout of a view of a contiguous tensor; ((), 0) where sizes are Variables'."""
+def _layout(shape: Shape, steps: Sequence[Step], strides: Ints | None) -> Layout | None:
+    """The layout of a view of a tensor, a contiguous one if no strides say otherwise; ((), 0, ()) where sizes are
+    Variables'."""
     if symbolic_arg((shape, steps)):
-        return (), 0
-    view, start = as_strided(_BYTE, shape, _contiguous(shape)), 0
+        return (), 0, ()
+    view, start = as_strided(_BYTE, shape, strides or _contiguous(shape)), 0
     for op, arg in steps:
         if op is Op.RESHAPE:
             strides = _strides(view.shape, view.strides, arg)
@@ -217,7 +236,7 @@ def _layout(shape: Shape, steps: Sequence[Step]) -> Layout | None:
         elif op is Op.CONTIGUOUS and not view.flags.c_contiguous:
             return None  # what is not contiguous is copied
     begins = [a.__array_interface__["data"][0] for a in (view, _BYTE)]
-    return view.strides, begins[0] - begins[1] + start
+    return view.strides, begins[0] - begins[1] + start, view.shape
 
 
 def _contiguous(shape: Shape) -> Ints:
@@ -439,6 +458,8 @@ _SOMETIMES: Final[dict[str, Callable[..., bool]]] = {
 _NAMED: Final[dict[str, Callable[..., tuple[Step, ...]]]] = {
     "diagonal": lambda x, offset=0, dim1=0, dim2=1: (("diagonal", (offset, dim1 % x.ndim, dim2 % x.ndim)),),
     "unfold": _named_unfold,
+    # of what is not contiguous torch makes a copy, also where strides could say it
+    "ravel": lambda x: ((Op.CONTIGUOUS, None), (Op.RESHAPE, (x.uop.size,))),
     "as_strided": lambda x, size, stride, storage_offset=None: (
         ("as_strided", (tuple(size), tuple(stride), storage_offset)),
     ),

@@ -288,7 +288,7 @@ def lifted(function: Any, name: str, what: str, args: Args) -> Args:
     """Arguments whose first is no tensor, as a tensor of the second's dtype where torch takes a number there."""
     first, other = args[0], args[1] if len(args) > 1 else None
     lifts = None if name[-1] == "_" else getattr(function, "lifts", None)  # a change in place is one of a tensor
-    if lifts and isinstance(first, (bool, int, float)):
+    if lifts and isinstance(first, (bool, int, float, np.generic)):
         if is_tensor(other):
             return (other._lift(first), *args[1:])
         if lifts == "numbers" and isinstance(other, (bool, int, float)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
 from anneal.errors import DTypeError, RangeError
@@ -10,7 +11,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes
 from anneal.ops.inputs import computes, computes_numbers, scales
-from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, elementwise, weak_const
+from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, detached, elementwise, weak_const
 from anneal.ops.precision import check_growth
 from anneal.uop import Ints, Op, UOp, alu, by_rule, const, dtypes
 
@@ -71,10 +72,17 @@ def operands(x: Tensor, other: Operand, swap: bool = False, op: Op | None = None
 
 def binary(op: Op, x: Tensor, other: Operand, swap: bool = False) -> Tensor:
     a, b, shape, o = operands(x, other, swap, op)
+    if op is Op.MUL and a.dtype is dtypes.float16 and _is_beyond(other):
+        return binary(op, x.float(), other).half()
     if a.dtype is INT32 and op in _GROWING:
         check_growth(op, a, b, _GROWING[op])
     u = elementwise(op, (a, b), shape)
     return x._new_plain(u) if op in _PLAIN else x._new(u, o)
+
+
+def _is_beyond(other: Operand) -> bool:
+    """True for a number above float16's: torch multiplies and divides by it in float32."""
+    return isinstance(other, (int, float)) and 65504 < abs(other) < math.inf
 
 
 def unary(x: Tensor, op: Op) -> Tensor:
@@ -158,6 +166,8 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
     a, b, shape, o = operands(x, other, swap)
     if not a.dtype.is_float:
         a, b = a.cast(FLOAT32), b.cast(FLOAT32)
+    elif a.dtype is dtypes.float16 and _is_beyond(other):
+        return quotient(x.float(), other, swap).half()
     u = elementwise(Op.DIV, (a, b), shape)
     below = (x if swap else o).uop
     if below.op in _EXPONENTIAL and (x._wants or o._wants):
@@ -180,7 +190,12 @@ def floor_divide(x: Tensor, other: Operand) -> Tensor:
 def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
     a, b, shape, o = operands(x, other, False, Op.IDIV)
     if a.dtype.is_float:
-        quotient = _size(a) // _size(b)
+        # torch rounds the quotient, also one that is rounded to a whole number, where `//` stays below; exact by `//`
+        # on a GPU, whose division is not
+        n, m = _size(a), _size(b)
+        near = n / m
+        whole = detached(Op.FLOOR(near))
+        quotient = whole.eq(near).where(whole, n // m)
         return x._new(broadcast(((a < 0) ^ (b < 0)).where(-quotient, quotient), shape), o)
     quotient = elementwise(Op.IDIV, (a, b), shape)
     if a.dtype.kind == "int":
@@ -308,13 +323,19 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
 @function("in_place")
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
-    """x + weight * (end - x).
+    """x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
     Tensor([2.5], dtype=float32)
     """
-    return x + (x._lift(end) - x).mul(weight)
+    end = x._lift(end)
+    way, w = end - x, weight if isinstance(weight, _SCALARS) else x._lift(weight)
+    near: Tensor = x + way * w
+    far: Tensor = end - way * (1 - w)
+    if isinstance(w, _SCALARS):
+        return near if abs(w) < 0.5 else far
+    return choose(w.abs() < 0.5, near, far)
 
 
 @function("in_place autocast=widest")

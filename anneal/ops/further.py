@@ -112,7 +112,7 @@ def gcd(x: Tensor, other: Any) -> Tensor:
     for _ in range(math.ceil(a.dtype.bits * 1.4405)):
         more = b.ne(0)
         a, b = choose(more, b, a), choose(more, a % choose(more, b, 1), b)
-    return a
+    return a.abs()  # the least integer is its own absolute value
 
 
 @function("in_place")

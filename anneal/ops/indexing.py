@@ -327,6 +327,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
         return x.nonzero(as_tuple=True)
     if a is None or b is None:
         raise DTypeError("where: takes two values, or a condition alone")
+    a, b = [v.item() if isinstance(v, np.generic) else v for v in (a, b)]  # NumPy's numbers are as Python's
     if x.uop.dtype is BOOL:
         return choose(x, a, b)
     condition = x._lift(a)

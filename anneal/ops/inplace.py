@@ -157,7 +157,9 @@ def _turned(x: Tensor, op: Fun, name: str, args: Any, options: Any) -> Tensor:
     outdate_captures("a tensor's shape was changed in place")
     new = op(x, *args, **options)
     if new is not x:
-        u, new._base, x._views = new.uop, None, None
+        u, link, new._base, x._views = new.uop, new._base, None, None
+        if link is not None:
+            x._was = link.recipe
         x._take(u)
     return x
 

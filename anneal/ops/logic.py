@@ -109,9 +109,10 @@ def isclose(x: Tensor, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, e
     if not (rtol >= 0 and atol >= 0):
         raise ShapeError(f"isclose: rtol and atol may not be negative: {rtol} and {atol}")
     o = x._lift(other)
-    if x.dtype is BOOL:
-        x = x.cast(INT32)
-    near = (x == o) | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
+    same = x == o
+    if not (x.dtype.is_float or o.dtype.is_float):  # differences of integers may wrap around
+        x, o = x.float(), o.float()
+    near = same | (((x - o).abs() <= o.abs() * rtol + atol) & o.isfinite())
     return near | (x.isnan() & o.isnan()) if equal_nan else near
 
 
@@ -363,7 +364,8 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
     """
     if decimals and x.uop.dtype.is_float:
         scale = 10.0**decimals if decimals < 308 else math.inf
-        return unary(x * scale, Op.ROUND) / scale
+        wide = x.float() if x.uop.dtype.bits < 32 else x  # times 1000, float16 ends at 65
+        return (unary(wide * scale, Op.ROUND) / scale).cast(x.uop.dtype)
     return _rounded(x, Op.ROUND)
 
 

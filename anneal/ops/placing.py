@@ -115,7 +115,8 @@ def index_put(x: Tensor, indices: Any, values: Any, accumulate: bool = False) ->
         out = x.clone()
         out[index] = given
         return out
-    basic, picks = parsed(x, index)
+    rows_of_one = [i.reshape(1) if is_tensor(i) and not i.ndim and i.dtype.is_int else i for i in index]
+    basic, picks = parsed(x, tuple(rows_of_one))
     if not picks or basic.shape != x.shape:
         raise ShapeError("index_put: accumulate takes integer tensors, one for each of the first axes")
     rows, position, back, chosen = lay_out(x.uop, picks)

@@ -171,7 +171,7 @@ class View:
         return v.uop
 
 
-_SLOTS = "__weakref__ _alias _base _device _earlier _grad _hooks _leaf _spent _used _views _wants late uop"
+_SLOTS = "__weakref__ _alias _base _device _earlier _grad _hooks _leaf _spent _used _views _wants _was late uop"
 
 
 class Handle:
@@ -195,6 +195,7 @@ class Handle:
     _views: list[Ref] | None  # of what has views: those, and some that are gone
     _grad: Any  # a handle, None, or an Inside
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
+    _was: Any  # only of what was a view once: the recipe, whose strides it still has
     _used: int  # SEEN or UNSEEN once graphs may have it
 
     if TYPE_CHECKING:
@@ -263,9 +264,13 @@ class Handle:
             if link.recipe.detached and not step.detached:
                 over = base if link.over is None else link.over
         else:
-            if link and link.recipe.is_view:
-                link.recipe.then(step)  # nobody sees the root any more, but strides of its memory would
             root, recipe = base, step
+            try:
+                was = _get_was(base)
+            except AttributeError:  # it never was a view
+                pass
+            else:
+                recipe = was.below(step)
         self._base = View(root, recipe, step, over)
         views = root._views
         if views is None:
@@ -290,10 +295,10 @@ class Handle:
         link = self._base
         if link is None:
             return False
-        if link.recipe.is_view and references(link.root) > _SOLE:
+        if link.recipe.is_view and (references(link.root) > _SOLE or link.recipe.overlaps):
             return True
         self.uop if self.late is None else None  # noqa: B018  # one that is outdated is made anew, for the last time
-        self._base = None
+        self._base, self._was = None, link.recipe
         return False
 
     def _detached_from(self) -> Handle | None:
@@ -377,6 +382,7 @@ Handles = Sequence[Handle]
 Ref = ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
 _get_earlier = vars(Handle)["_earlier"].__get__
+_get_was = vars(Handle)["_was"].__get__
 
 
 def _node(t: Handle) -> UOp | None:

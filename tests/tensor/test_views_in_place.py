@@ -416,3 +416,86 @@ def test_a_result_that_is_a_copy_in_torch_shares_nothing(name: str) -> None:
             continue
         y.add_(1)
         assert x.tolist() == [[1, 2], [3, 4]]
+
+
+# what torch copies of a tensor that is not contiguous, and the number that is in the place of a copy's first element
+OF_STRIDES: dict[str, tuple[Any, Any]] = {
+    "flat": (lambda x: x.reshape(-1), lambda x: x),
+    "ravel": (lambda x: x.ravel(), lambda x: x),
+    "ravel of what strides could say": (lambda x: x[0].ravel(), lambda x: x[0]),
+    "contiguous": (lambda x: x.contiguous(), lambda x: x),
+    "of a view": (lambda x: x[1:].flatten(), lambda x: x[1:]),
+    "of a view of a view": (lambda x: x[1:][:, ::2].reshape(-1), lambda x: x[1:]),
+}
+
+
+@pytest.mark.parametrize("read", [False, True])
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("name", OF_STRIDES)
+def test_a_copy_stays_one_where_nobody_sees_the_root(name: str, seen: bool, read: bool) -> None:
+    """The root of a transposed tensor is often a temporary one: strides stay, as in torch."""
+    copy, place = OF_STRIDES[name]
+    for _ in range(3):
+        root = Tensor.arange(12).reshape(3, 4) * 1
+        x = root.T
+        if not seen:
+            del root
+        if read:
+            x.realize()
+        before = x.tolist()
+        copied = copy(x)
+        copied.fill_(-1)
+        assert x.tolist() == before
+        place(x).fill_(-2)
+        assert (copied == -1).all().item()
+
+
+def test_views_of_a_view_whose_root_is_gone_share_with_it() -> None:
+    x = (Tensor.arange(12).reshape(3, 4) * 1).T
+    x[1:].T.fill_(7)
+    x[0].unsqueeze(0).zero_()
+    assert x.tolist() == [[0] * 3, *[[7] * 3] * 3]
+
+
+def test_the_flat_form_of_what_was_turned_in_place_is_a_copy() -> None:
+    x = Tensor([[1, 2, 3], [4, 5, 6]])
+    x.t_()
+    x.reshape(-1).fill_(0)
+    assert x.tolist() == [[1, 4], [2, 5], [3, 6]]
+    x.unsqueeze_(0)[0].reshape(-1).fill_(0)
+    assert x.tolist() == [[[1, 4], [2, 5], [3, 6]]]
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("wide", [lambda x: x.expand(3, 4), lambda x: x[0].unfold(0, 2, 1)])
+def test_elements_that_are_one_in_memory_are_not_changed_apart(wide: Any, seen: bool) -> None:
+    root = Tensor.ones(1, 4) * 2
+    x = wide(root)
+    if not seen:
+        del root
+    with pytest.raises(ShapeError, match="several elements of the expanded tensor are one in memory"):
+        x[0] = 1.0
+    x.fill_(3.0)
+    assert (x == 3).all().item()
+
+
+@pytest.mark.parametrize("part", [lambda x: x.unfold(0, 2, 2), lambda x: x.view(2, 3).diagonal(), lambda x: x[1:]])
+def test_parts_of_another_dtype_write_its_bits(part: Any) -> None:
+    for a in (np.arange(6, dtype=np.float32), np.arange(6, dtype=np.int32)):
+        other = "int32" if a.dtype == np.float32 else "float32"
+        for shown in (lambda x: part(x.view(other)), lambda x: part(x).view(other)):  # noqa: B023
+            x = Tensor(a.copy())
+            v = shown(x)
+            v += 3
+            want = a.copy()
+            places = np.unique(part(Tensor.arange(6)).numpy())
+            want.view(other)[places] += 3
+            assert x.numpy().tobytes() == want.tobytes()
+
+
+def test_values_are_added_at_an_index_of_one_place_too() -> None:
+    x = Tensor.zeros(2, 3)
+    x.index_put_((Tensor(1), Tensor([2, 0, 2])), Tensor(1.0), accumulate=True)
+    x.index_put_((Tensor(0), Tensor(-1)), Tensor(5.0), accumulate=True)
+    x.index_put_((Tensor(0),), Tensor([1.0, 2.0, 3.0]), accumulate=True)
+    assert x.tolist() == [[1, 2, 8], [1, 0, 2]]

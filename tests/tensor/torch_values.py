@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 PATH = Path(__file__).with_name("torch_values.json")
 SIZES = ((5, 5), (3, 9), (2, 2), (11, 4))
 CALLS = [
@@ -51,6 +53,18 @@ CALLS = [
     *[f"an.add(an.tensor([True, False]), an.tensor([{other}, {other}]), alpha={alpha})" for other in (True, False) for alpha in (0, 2, True)],
     *[f"an.addcmul(I, I, I, value={value})" for value in (0.5, 2, 2.7, -1.5)], "an.addcmul(I.float(), I, I, value=0.5).mul(2)",
     "I.masked_fill(I > 0, 7.0)", "I.masked_fill(I > 1, -0.0)", "(I > 0).masked_fill(I > 1, 0.0)", "an.nansum(X, 1, dtype=an.int32)",
+    # whole quotients, weights near an end, differences beyond the dtype, NumPy's numbers, numbers beyond float16
+    "an.div(an.tensor([1.0, -1.0, 7.0, 6.0, -0.5]), an.tensor([0.1, 0.1, -2.0, 3.0, 1.0]), rounding_mode='trunc')",
+    *[f"an.div(an.tensor([float('inf'), -float('inf'), 5.0]), {by}, rounding_mode='trunc').clamp(-9, 9)" for by in ("2.0", "an.tensor(-2.0)")],
+    *[f"an.lerp(an.tensor([1e8, -4.0]), an.tensor([1.0, 8.0]), {weight})" for weight in ("1", "1.0", "0.25", "an.tensor([1.0, 0.75])", "np.float64(0.5)")],
+    "an.isclose(an.tensor([0, -128, 127, 100], dtype=an.int8), an.tensor([-128, 127, 127, 100], dtype=an.int8))",
+    "an.isclose(an.tensor([True, False]), an.tensor([True, True]))", "an.isclose(I * 0 + 2147483647, I - 2)",
+    "an.gcd(an.tensor([1, 3, 0, 12], dtype=an.int8), an.tensor([-128, -128, -128, -8], dtype=an.int8))",
+    *[f"{where}, np.{number}(3))" for number in ("int64", "float32", "uint8") for where in ("an.where(I > 1, I.to(an.int8)", "I.half().where(I > 1")],
+    "an.pow(np.int64(2), M[0].half())", "an.sub(np.float32(2), M[0].half())",
+    *[f"(an.tensor([0.5, -0.25, 2048.0]).half() {op} {by}).clamp(-60000, 60000)" for op, by in (("*", "65536.0"), ("*", "2**17"), ("/", "131072.0 * 32768"))],
+    "2.0**20 / (M[0].half() + 32)", "an.tensor([256.0]).half().mul_(100000.0 / 1024 / 2).int()", "an.tensor([64.0]).half().div_(65536.0).mul(1024)",
+    *[f"an.tensor([88.0, -1000.0, 60000.0]).half().round(decimals={n})" for n in (3, 1, -1)],
     "an.zeros(3).half().copy_(an.ones(3))", "an.eye(2, dtype=an.bool)", "an.full((2,), 1, dtype=an.bool)",
 ]  # fmt: skip
 
@@ -62,6 +76,7 @@ def called(an: Any, call: str) -> Any:
         call,
         {
             "an": an,
+            "np": np,
             "F": an.nn.functional,
             "X": an.arange(24).reshape(2, 3, 4).float(),
             "M": an.arange(12).reshape(3, 4).float(),
