@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from anneal.errors import CompilerError
 from anneal.uop.bounds import lossless
@@ -255,6 +255,15 @@ class _Ref(weakref.ref[UOp]):
     key: tuple[Any, ...]
 
 
+def _references_when_sole() -> int:
+    nodes = {0: object()}
+    u = nodes.get(0)
+    return references(u)
+
+
+_SOLE: Final = _references_when_sole()  # to a node that a dict and a local name have: Python 3.14 counts one less
+
+
 class Arena(Builder):
     """Interns nodes. One default arena serves the process and all of its threads; `with Arena():` isolates.
 
@@ -430,10 +439,9 @@ class Arena(Builder):
             while keys:
                 key = keys.pop()
                 u = nodes.get(key)
-                # the dict's reference, `u` and the argument; a fourth means somebody uses it
-                if u.__class__ is UOp and references(u) <= 3:
+                if u.__class__ is UOp and references(u) <= _SOLE:  # more mean that somebody uses it
                     del nodes[key]
-                    if references(u) > 2:  # another thread found it just before: it takes no lock to look
+                    if references(u) > _SOLE - 1:  # another thread found it just before: it takes no lock to look
                         nodes[key] = u
                 del key
             self.live = len(nodes)

@@ -95,7 +95,7 @@ Dispatch = tuple[Any, Any, int, int, int]
 _STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 _GIVING = wgpu.BufferUsage.MAP_WRITE | wgpu.BufferUsage.COPY_SRC
 _WORD = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-# Transfer memory that is kept: its pages are mapped already, which makes the next read several times faster.
+# Staging memory that is kept: its pages are mapped already, which makes the next read several times faster.
 _SPARE_BYTES = 768 << 20
 _AT_ONCE = 64 << 20  # what is read through one piece of it, unless somebody asks for more
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
