@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
 from anneal.schedule.fusion.groups import FusionGroup, Owner, depends
-from anneal.schedule.fusion.state import Materialised, Reason
+from anneal.schedule.fusion.materialisation import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, DType, Nodes, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import most, product
 
