@@ -92,7 +92,6 @@ class Batch(ABC, Generic[Buffer]):
 # ---------------------------------------------------------------------------------------------------------------------
 # Freed buffers that are kept for reuse.
 
-
 _ENTRY_BYTES = 256
 
 
@@ -221,7 +220,6 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-
 
 _OF_PEAK = 8  # the pool has at most so many times what was in use at once, if that is more than a quarter of its budget
 # A buffer as code outside of its device sees it: to be handed back to that device, and nothing else.

@@ -63,17 +63,12 @@ def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     reduces = of_op(order, Op.REDUCE)
     if any(len(u.src) != 2 or u.dtype is not _F32 for u in reduces):
         return None
-    below: dict[UOp, set[UOp]] = {u: set() for u in reduces}  # the reduces that one is made of
-    made: dict[UOp, frozenset[UOp]] = {}
+    made: dict[UOp, frozenset[UOp]] = {}  # of these reduces
     for u in order:
-        mine = frozenset().union(*[made[s] for s in u.src])
-        if u.op is Op.REDUCE:
-            below[u] = set(mine)
-            mine = mine | {u}
-        made[u] = mine
-    scores = [u for u in reduces if not below[u] and any(u in below[v] for v in reduces)]
+        made[u] = frozenset().union(*[made[s] | {s} if s.op is Op.REDUCE else made[s] for s in u.src])
+    scores = [u for u in reduces if not made[u] and any(u in made[v] for v in reduces)]
     reductions = [u for u in reduces if u not in scores]
-    if not scores or len({u.src[1] for u in reductions}) != 1 or any(below[u] & {*reductions} for u in reductions):
+    if not scores or len({u.src[1] for u in reductions}) != 1 or any(made[u] & {*reductions} for u in reductions):
         return None
     c = reductions[0].src[1]
     loops = [u for u in order if u.op is Op.RANGE and u.arg[1] == "loop"]
@@ -83,32 +78,32 @@ def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
 
 
 def _with_loops(stores: Nodes, reductions: Src, scores: Src, c: UOp, loops: Nodes) -> Chain | None:
+    def sums_products(u: UOp) -> bool:
+        return u.arg is Op.ADD and u.src[0].op is Op.MUL
+
     rows = set(loops)
     for s in scores:
-        if s.arg is not Op.ADD or s.src[0].op is not Op.MUL:
+        left, right = s.src[0].src if sums_products(s) else (c, c)
+        if left.varies_over(c) == right.varies_over(c):
             return None
-        a, b = s.src[0].src
-        if b.varies_over(c) == a.varies_over(c):
-            return None
-        left, right = (a, b) if b.varies_over(c) else (b, a)
+        if left.varies_over(c):
+            left, right = right, left
         rows &= {r for r in loops if left.varies_over(r) and not right.varies_over(r)}
-    if not rows:
+    wide = [x for x in loops if not any(s.varies_over(x) for s in scores)]
+    if not rows or len(wide) > 1:
         return None
     r = max(rows, key=lambda r: (r.vmax, r.arg[0]))
-    wide = [x for x in loops if not any(s.varies_over(x) for s in scores)]
-    if len(wide) > 1:
-        return None
     d = wide[0] if wide else None
     chain = Chain(reductions, scores, r, c, d)
-    if any(not x.src[0].is_const for x in (*wide, *chain.depths)):
-        return None
     bits = mask_of([r, *wide])
-    if any(s.src[1].ranges & bits != bits for s in stores):
+    if any(not x.src[0].is_const for x in (*wide, *chain.depths)) or any(
+        s.src[1].ranges & bits != bits for s in stores
+    ):
         return None
     if d is None:
         return chain
     for u in reductions:
-        if u.arg is not Op.ADD or u.src[0].op is not Op.MUL:
+        if not sums_products(u):
             return None
         f, x = chain.product(u)
         if x is None or x.ranges & mask_of((r, c, d)) != mask_of((c, d)) or f.varies_over(d):

@@ -467,24 +467,26 @@ class _Lineariser:
 
     def run(self, launch: LaunchConfig) -> LinearProgram:
         root = self.stack[0]
-        predicates = {s: conjuncts(s.src[3]) if len(s.src) == 4 else [] for s in self.sink.src}
-        stores = [s for s, asked in predicates.items() if not any(p.op is Op.CONST and not p.arg for p in asked)]
-        rest = [[p for p in predicates[s] if p.op is not Op.CONST] for s in stores]
+        asked: dict[UOp, Nodes] = {}  # of each store that is ever made
+        for s in self.sink.src:
+            predicates = conjuncts(s.src[3]) if len(s.src) == 4 else []
+            if all(p.op is not Op.CONST or p.arg for p in predicates):
+                asked[s] = [p for p in predicates if p.op is not Op.CONST]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
         # Threads past the end leave at once: the predicate of all stores is asked first. Where threads wait at barriers
         # all leave or all stay.
         synchronised = shared or bool(self.tiles)
-        common = [p for p in rest[0] if all(p in r for r in rest[1:])] if rest else []
-        common = [p for p in common if not p.ranges and not any(_differs(u, synchronised) for u in self.order([p]))]
+        common = [p for p in next(iter(asked.values()), ()) if all(p in r for r in asked.values()) and not p.ranges]
+        common = [p for p in common if not any(_differs(u, synchronised) for u in self.order([p]))]
         if common:
             self.emit(common)
             self.add(root, "guard", None, *[self.operand(p) for p in common])
-            rest = [[p for p in r if p not in common] for r in rest]
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
         # long for registers) that holds for each iteration; loads outside of them come before.
         by_loops: dict[int, _Stores] = {0: []}
-        for s, r in zip(stores, rest, strict=True):
-            by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *conjunction(r))))
+        for s, r in asked.items():
+            left = conjunction([p for p in r if p not in common])
+            by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *left)))
         outside = [x for _, src in by_loops[0] for x in src]
         if shared and not self.tiles:
             self.emit(self.early_loads(outside))

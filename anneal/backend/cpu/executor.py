@@ -19,9 +19,8 @@ from anneal import settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.cpu.binding import BoundProgram
-from anneal.backend.cpu.layout import ALIGN, CpuProgram
+from anneal.backend.cpu.layout import ALIGN, CpuProgram, SymbolicProgram
 from anneal.backend.cpu.primitives import SHARED, Step
-from anneal.backend.cpu.symbolic import SymbolicProgram
 from anneal.backend.cpu.workers import CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError

@@ -1,22 +1,30 @@
-"""Layout of a kernel's plan: how its loops are cut into blocks, and where temporaries lie. Made once per program."""
+"""Programs: the layout of a kernel's plan, how its loops are cut into blocks and where temporaries lie, made once; and
+kernels over variables."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
+from anneal.backend.cpu.analysis import share_ranges
 from anneal.backend.cpu.dynamic import is_dynamic
-from anneal.backend.cpu.planner import make_plan
+from anneal.backend.cpu.index import Dims, Unsettled
+from anneal.backend.cpu.planner import Planner, make_plan
 from anneal.backend.cpu.primitives import Block, BlockLoop, CpuPlan, Pad, PlanValue, Product, among, mask_of, union
 from anneal.backend.device import Program
-from anneal.rewrite import FLOATS, legalised, over, rebuild
-from anneal.schedule import members_of
-from anneal.uop import Op, Src, UOp, const, ranged, toposort
-from anneal.uop.sizes import Sizes, size_node
+from anneal.rewrite import FLOATS, legalised, over, rebuild, substitute
+from anneal.schedule import members_of, simplify_indices
+from anneal.uop import Ints, Nodes, Op, Recent, Src, UOp, arena, const, ranged, toposort
+from anneal.uop.sizes import Sizes, evaluator, most, size_node
+
+_MOST = 12  # more pieces than this cost more in calls than the predicates do
+_LEAST = 4096  # kernels of fewer elements gain nothing
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Cut a kernel at constant bounds of predicates: where one says `r < 4`, the ranges 0..3 and 4.. become kernels of
@@ -26,11 +34,6 @@ from anneal.uop.sizes import Sizes, size_node
 #
 #     out[r] = (a[r] if r < 4 else 0) + (b[r-4] if not r < 4 else 0)   for r in 0..11
 #     ->  out[r] = a[r] + 0  for r in 0..3,   out[r+4] = 0 + b[r]  for r in 0..7
-
-# More pieces than this cost more in calls than the predicates do.
-_MOST = 12
-# Kernels of fewer elements gain nothing.
-_LEAST = 4096
 
 
 def segments(sink: UOp) -> list[UOp]:
@@ -348,3 +351,101 @@ class CpuProgram(Program):
                     for i in layout.loop.instrs:
                         lines.append(f"    {name(i.out)} = {i.name}({', '.join(name(v) for v in i.ins)})")
         return "\n".join(lines)
+
+
+# -- kernels over variables --------------------------------------------------------------------------------------------
+
+
+_PLANS = 64
+_LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
+_LARGE_VARIABLE = 1 << 16  # the values of a variable are listed: not of more
+
+
+class SymbolicProgram(Program):
+    """A kernel over variables. `program(values)` is what runs it with these values.
+
+    Most have one plan for all values: that of the kernel with every size at its largest, of which a run takes a part. A
+    range of symbolic extent is a dim of which it takes the first values; a variable itself is a dim of which it takes
+    one. Memory is laid out for the largest sizes, so an index has constant strides, and other values only cut other
+    views of the same arrays.
+
+    Where the plan would depend on the values (an axis is taken apart, a size is 0), or where so much is computed that
+    blocks and workers should fit it, each choice of values has a plan of its own.
+    """
+
+    def __init__(self, sink: UOp, name: str, variables: Nodes, workers: int) -> None:
+        self.name, self.source, self.workers = name, "", workers
+        self.sink, self.variables = sink, {v.arg[0]: v for v in variables}
+        self.whole: PartialProgram | None = None
+        if all(most(v) < _LARGE_VARIABLE for v in variables) and not is_dynamic(sink):
+            with contextlib.suppress(Unsettled):
+                whole = PartialProgram(sink, name, workers, [*self.variables])
+                if whole.worth < _LARGE_NS:
+                    self.whole = whole
+        self._programs: Recent[Ints, CpuProgram] = Recent(_PLANS // 2)
+
+    def program(self, values: Sizes) -> CpuProgram:
+        """The program for these values."""
+        if self.whole is not None and self.whole.fits(values):
+            return self.whole
+        key = tuple([values[n] for n in self.variables])
+        found = self._programs[key]
+        if found is None:
+            with arena().untracked():
+                sink = substitute(self.sink, {v: size_node(values[n]) for n, v in self.variables.items()})
+                sink = simplify_indices(sink)
+            found = self._programs[key] = CpuProgram(sink, self.name, self.workers)
+        return found
+
+
+class PartialProgram(CpuProgram):
+    """The plan of a kernel with every size at its largest. Raises Unsettled where it would depend on the values."""
+
+    def __init__(self, *args: Any) -> None:
+        with arena().untracked():
+            super().__init__(*args)
+
+    def _plan(self, workers: int) -> None:
+        self._bounds: list[tuple[Dims, Callable[[Sizes], Ints]]] = []
+        limits: list[UOp] = []
+        for part in members_of(self.sink):
+            sink, variables = _largest(share_ranges(part))
+            plan = Planner(sink, variables).plan()
+            self._lay_out(plan, workers)
+            ends = plan.dims.limits.values()
+            self._bounds.append((plan.dims, evaluator((*ends, *plan.dims.points.values()))))
+            limits += ends
+        self._limits = evaluator(tuple(limits))
+
+    def fits(self, values: Sizes) -> bool:
+        """True if no size is 0: a reduction needs a first element."""
+        return 0 not in self._limits(values)
+
+    def taken(self, part: int, values: Sizes) -> Block:
+        dims, ends = self._bounds[part]
+        found = zip((*dims.limits, *dims.points), ends(values), strict=True)
+        return {s: (0, n) if s in dims.limits else (n, n + 1) for s, n in found}
+
+
+def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
+    """The kernel with every size at its largest and ranges for variables; for those ranges, and for those of symbolic
+    extents, what a run takes of them."""
+    order = toposort((sink,))
+    fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
+    variables = {}
+
+    def visit(u: UOp, src: Src) -> UOp:
+        if u.op is Op.VARIABLE:
+            if most(u) == 0:
+                raise Unsettled
+            number = next(fresh)
+            variables[number] = u
+            return ranged(most(u) + 1, (number, "variable"))
+        if u.op is Op.RANGE and not u.src[0].is_const:
+            if most(u.src[0]) < 2:
+                raise Unsettled
+            variables[u.arg[0]] = u.src[0]
+            return ranged(most(u.src[0]), u.arg)
+        return over(u, src)
+
+    return rebuild(sink, visit, order=order), variables

@@ -20,6 +20,8 @@ from anneal.errors import DeviceError
 from anneal.frozen import frozen
 from anneal.uop.sizes import Sizes, evaluator
 
+_CUT_SPARES = 3  # a command buffer costs more than a wait: it must spare this many
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Barriers: between which dispatches the GPU must wait, and how one wait serves several.
 #
@@ -30,9 +32,6 @@ from anneal.uop.sizes import Sizes, evaluator
 #
 # - a fence: a dispatch of no workgroups that binds everything the run reads; the run itself then waits no more;
 # - a cut: at the begin of a command buffer wgpu waits once for all uses in it, writes too.
-
-# A command buffer costs more than a wait: it must spare this many.
-_CUT_SPARES = 3
 
 
 B = TypeVar("B", bound=Hashable)

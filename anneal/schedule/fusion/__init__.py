@@ -22,5 +22,4 @@ from anneal.schedule.fusion.groups import (
     siblings,
 )
 from anneal.schedule.fusion.joining import Joining, Refusal, refusals
-from anneal.schedule.fusion.materialisation import materialised_nodes
-from anneal.schedule.fusion.state import Materialised, Reason
+from anneal.schedule.fusion.materialisation import Materialised, Reason, materialised_nodes

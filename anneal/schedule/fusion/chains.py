@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
 from anneal.schedule.fusion.groups import FusionGroup, Owner, depends
-from anneal.schedule.fusion.state import Materialised, Reason
+from anneal.schedule.fusion.materialisation import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, DType, Nodes, Op, UOp, dtypes, toposort
 from anneal.uop.sizes import most, product
 
@@ -89,6 +89,11 @@ def factors_of(u: UOp) -> tuple[UOp, UOp] | None:
     return found[0], found[1]
 
 
+def _within(u: UOp, chain: Collection[UOp]) -> Nodes:
+    """The factors of a contraction that a chain computes, or that only cast what it computes."""
+    return [f for f in factors_of(u) or () if any(x in chain for x in (f, *f.src))]
+
+
 def _is_stored(u: UOp, materialised: Mapping[UOp, Reason], consumers: Consumers) -> bool:
     """True if `u`, or what alone is made of it, is materialised."""
     while u not in materialised:
@@ -121,15 +126,13 @@ class _Chain:
             if x not in self.scores:
                 for s in x.src:
                     self.look_above(s)
-        return bool(self.products) and all(
-            sum(any(x in self.inside for x in (f, *f.src)) for f in factors_of(p) or ()) == 1 for p in self.products
-        )
+        return bool(self.products) and all(len(_within(p, self.inside)) == 1 for p in self.products)
 
     def rows(self) -> int:
         """The fewest rows of results that any of the contractions has: they are computed side by side."""
         found = []
         for p in self.products:
-            factor = next(f for f in factors_of(p) or () if any(x in self.inside for x in (f, *f.src)))
+            (factor,) = _within(p, self.inside)
             wide = [most(n) for n, m in zip(p.src[0].shape, factor.shape, strict=True) if m != n]
             found.append(int(p.size) // int(product(wide)))
         return min(found)
@@ -262,7 +265,7 @@ def chained_over(inside_kernel: Nodes, chained: Collection[UOp]) -> tuple[frozen
     axes = set()
     for u in inside_kernel:
         if u.op is Op.REDUCE_AXIS and u not in scores:
-            value = next((f for f in factors_of(u) or () if any(x in chained for x in (f, *f.src))), u.src[0])
+            (value, *_) = (*_within(u, chained), u.src[0])
             long = [a for a, n in enumerate(u.src[0].shape) if n != 1 and value.shape[a] != 1]
             axes.add(long.index(u.arg[1][0]) if u.arg[1][0] in long else -1)
     return scores, axes.pop() if len(axes) == 1 else -1

@@ -8,7 +8,7 @@ from typing import Any
 
 from anneal.schedule.cost_model import CostModel
 from anneal.schedule.fusion.facts import COPY, Consumers, cone, is_vector_product, pieces_of, row_length
-from anneal.schedule.fusion.state import Materialised
+from anneal.schedule.fusion.materialisation import Materialised
 from anneal.uop import Nodes, Op, Src, UOp
 from anneal.uop.sizes import count, most
 

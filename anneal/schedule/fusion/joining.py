@@ -12,7 +12,7 @@ from anneal.rewrite import HERE
 from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, base, goes_back, pieces_of, row_length
 from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy
-from anneal.schedule.fusion.state import Materialised, Reason
+from anneal.schedule.fusion.materialisation import Materialised, Reason
 from anneal.uop import ALU, Nodes, Numbers, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 

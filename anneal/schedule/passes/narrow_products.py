@@ -137,8 +137,8 @@ def _scores_of(x: UOp) -> Nodes:
 
 
 def _chained(order: Nodes, least: int) -> dict[UOp, tuple[int | None, ...]]:
-    """Attention's products of bfloat16 values whose scores have `least` bytes; for each factor the axis along which its
-    value has one scale, None for what is elementwise work on scores.
+    """Attention's products of bfloat16 values whose scores have `least` bytes; for each factor the axis of the product
+    along which its value has one scale, None for what is elementwise work on scores.
 
     That axis is the one that scores sum over, and which a product with work keeps: so a value has the same scales in
     both.
@@ -158,9 +158,8 @@ def _chained(order: Nodes, least: int) -> dict[UOp, tuple[int | None, ...]]:
             continue
         values = [value, *[f for x in found[work] for f in x.src[0].src]]
         if all(is_made_of(f, dtypes.bfloat16) for f in values):
-            out.update({x: tuple([_place(f, x.arg[1][0]) for f in x.src[0].src]) for x in found[work]})
-            own = _base(value)[1].index(kept[0])
-            out[u] = (None, own) if work == 0 else (own, None)
+            out.update({x: x.arg[1] * 2 for x in found[work]})
+            out[u] = (None, kept[0]) if work == 0 else (kept[0], None)
     return out
 
 
@@ -168,11 +167,6 @@ def _of_a_head(score: UOp) -> int:
     """The scores of one of several products."""
     left, right = [_alone(f).shape for f in score.src[0].src]
     return math.prod([n for a, n in enumerate(score.shape) if left[a] != right[a]])
-
-
-def _place(factor: UOp, axis: int) -> int:
-    """The axis of a factor's value that is an axis of the product."""
-    return _base(_alone(factor))[1].index(axis)
 
 
 def _base(x: UOp) -> tuple[UOp, list[int]]:
@@ -289,7 +283,7 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
 
 
 def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
-    """The product `u` of attention with values scaled over `axes` of theirs, and work on scores over the axis that is
+    """The product `u` of attention with values scaled over these `axes` of it, and work on scores over the axis that is
     summed; work is not stored. Where a value's scales are summed over, the work is divided by them.
 
     Powers are even, so that a scale is a square: what is multiplied by its root twice is neither too large nor too
@@ -310,11 +304,11 @@ def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
             x = (alone * up * up).cast(_F16)
         else:
             base, places = _base(alone)
-            half = _half(base, axis)
+            half = _half(base, places.index(axis))
             up = expanded(_to_the(half), base.shape)
             x = _shown((base * up * up).cast(_F16).then(Op.CONTIGUOUS), places, len(shape))
             root = _to_the(const(_I32, 0) - _shown(half, places, len(shape)))
-            (outer if places[axis] == depth else inner).append(root)
+            (outer if axis == depth else inner).append(root)
         sides[n] = expanded(x, shape).cast(_F32)
     total = (sides[0] * sides[1]).then(Op.REDUCE_AXIS, u.arg, u.tag)
     for root in outer * 2:

@@ -8,7 +8,7 @@ from anneal.rewrite import Pass, Pipeline
 from anneal.schedule.fusion import CostModel
 
 from anneal.schedule.passes import (  # isort: skip
-    early_rewrites, kernel_groups, memory_plan, narrow_products, range_propagation, split_contractions, split_reduces,
+    early_rewrites, kernel_groups, memory_plan, narrow_products, range_propagation, split_reduces,
 )  # fmt: skip
 from anneal.schedule.records import Schedule
 from anneal.uop import UOp
@@ -50,7 +50,7 @@ PASSES: Pipeline[Schedule] = Pipeline(
         ),
         Pass(
             "split-contractions",
-            lambda s: s.changed(split_contractions.split_contractions),
+            lambda s: s.changed(split_reduces.split_contractions),
             _sink,
             "matrix-vector products that are read in pieces become a product for each",
             "tensor",

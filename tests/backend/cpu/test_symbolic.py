@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from anneal.backend.cpu import symbolic
-from anneal.backend.cpu.symbolic import PartialProgram, SymbolicProgram
+from anneal.backend.cpu import layout
+from anneal.backend.cpu.layout import PartialProgram, SymbolicProgram
 from anneal.uop import Op, UOp, toposort
 from tests.backend.cpu.kernels import I32, kernel, load, loop, over, param, reduce, store
 
@@ -96,20 +96,20 @@ def test_extents_that_data_decide_have_no_plan_at_all() -> None:
 
 def test_much_work_has_a_plan_for_each_choice_of_values(monkeypatch: pytest.MonkeyPatch) -> None:
     assert program(doubled()).whole is not None
-    monkeypatch.setattr(symbolic, "_LARGE_NS", 1)
+    monkeypatch.setattr(layout, "_LARGE_NS", 1)
     assert program(doubled()).whole is None
 
 
 def test_a_variable_of_many_values_is_not_listed() -> None:
-    wide = variable("w", 0, symbolic._LARGE_VARIABLE)
+    wide = variable("w", 0, layout._LARGE_VARIABLE)
     i = loop(0, 4)
     sink = kernel(store(param(0, 4), i, load(param(1, 1 << 17), i + wide)))
     assert program(sink, wide).whole is None
 
 
 def test_as_many_programs_are_kept_as_there_is_room_for_the_last_used_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbolic, "_KEPT", 2)
-    monkeypatch.setattr(symbolic, "_LARGE_NS", 0)
+    monkeypatch.setattr(layout, "_PLANS", 2)
+    monkeypatch.setattr(layout, "_LARGE_NS", 0)
     p = program(doubled())
     first, second = p.program({"n": 1}), p.program({"n": 2})
     assert p.program({"n": 1}) is first
@@ -119,7 +119,7 @@ def test_as_many_programs_are_kept_as_there_is_room_for_the_last_used_ones(monke
 
 
 def test_a_plan_for_some_values_has_ranges_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbolic, "_LARGE_NS", 0)
+    monkeypatch.setattr(layout, "_LARGE_NS", 0)
     k = UOp(Op.RANGE, I32, (N,), (1, "reduce"))
     i = loop(0, 4)
     total = reduce(Op.ADD, load(param(1, 36), i * 9 + k), k)

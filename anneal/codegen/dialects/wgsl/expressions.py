@@ -17,6 +17,8 @@ from anneal.codegen.target import register
 from anneal.frozen import frozen
 from anneal.uop import DType, Op, UOp, dtypes
 
+COMPONENTS = "xyzw"
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Memory whose elements are narrower than a word: two or four of them lie in a u32, the first in its lowest bits.
 #
@@ -91,7 +93,6 @@ PACKED: dict[DType, Packed] = {
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-COMPONENTS = "xyzw"
 _TYPES = {
     dtypes.bool_: "bool", dtypes.int32: "i32", dtypes.uint32: "u32", dtypes.float32: "f32", dtypes.float16: "f16",
     dtypes.int64: "i64", dtypes.uint64: "u64", dtypes.float64: "f64",
