@@ -51,6 +51,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
     if compute_mode not in _CDIST_MODES:
         raise SettingError(f"cdist: compute_mode is one of {', '.join(_CDIST_MODES)}, not {said(compute_mode)}")
     apart = a.unsqueeze(-2) - b.unsqueeze(-3)
+    p = p if a.shape[-1] else 1.0  # rows of nothing are no distance apart
     out = apart.norm(p, -1)
     if p != math.inf or not out.requires_grad:
         return out
@@ -434,7 +435,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     if not pairs:
         return x.reshape(-1)[:0]
     first, second = ([pair[k] for pair in pairs] for k in (0, 1))
-    return (x[first] - x[second]).norm(p, 1)
+    return (x[first] - x[second]).norm(p if x.shape[-1] else 1.0, 1)
 
 
 @function
