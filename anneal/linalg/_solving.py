@@ -11,7 +11,8 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, _tolerance, called, called_for_one, counted, float_op, matrices, of_inverse, on_device, one_batch, squares, svd,
+    Array, _tolerance, called, called_for_one, counted, float_op, matrices, of_inverse, on_device, one_batch, squares,
+    svd,
 )  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes
