@@ -273,7 +273,7 @@ class Distribution:
 # Divergences of Kullback and Leibler, by the classes of two distributions.
 
 
-class ParameterTensor:
+class Argument:
     """A parameter to type checkers: numbers and tensors are given, a tensor is kept."""
 
     def __get__(self, of: Any, kind: Any = None) -> Tensor: ...  # type: ignore[empty-body]

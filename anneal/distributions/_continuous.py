@@ -6,7 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, ParameterTensor, Parametric, Shape, nan_like
+from anneal.distributions._base import Argument, Distribution, Parametric, Shape, nan_like
 from anneal.special import gammainc
 from anneal.tensor import Tensor
 
@@ -63,8 +63,8 @@ class _LocScale(
     logarithm of its density, what is `below` a number, the `quantile` of a probability, and its entropy, `spread`.
     """
 
-    loc: ParameterTensor
-    scale: ParameterTensor
+    loc: Argument
+    scale: Argument
 
 
 class Normal(
@@ -206,7 +206,7 @@ class HalfNormal(
     0.0
     """
 
-    scale: ParameterTensor
+    scale: Argument
     _whole: ClassVar[type[_LocScale]] = Normal
 
     def _begin(self) -> None:
@@ -251,8 +251,8 @@ class Uniform(
     2.0
     """
 
-    low: ParameterTensor
-    high: ParameterTensor
+    low: Argument
+    high: Argument
 
     def _begin(self) -> None:
         self.support = c.interval(self.low.detach(), self.high.detach())
@@ -281,7 +281,7 @@ class Exponential(
     0.5
     """
 
-    rate: ParameterTensor
+    rate: Argument
 
 
 class Gamma(
@@ -304,8 +304,8 @@ class Gamma(
     """
 
     _flows = False
-    concentration: ParameterTensor
-    rate: ParameterTensor
+    concentration: Argument
+    rate: Argument
 
     def _log(self, x: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
@@ -359,8 +359,8 @@ class Weibull(
     2.0
     """
 
-    scale: ParameterTensor
-    concentration: ParameterTensor
+    scale: Argument
+    concentration: Argument
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of a draw that is at most `value`: 0 at 0, the end of the support."""
@@ -391,8 +391,8 @@ class Pareto(
     2.0
     """
 
-    scale: ParameterTensor
-    alpha: ParameterTensor
+    scale: Argument
+    alpha: Argument
 
     def _begin(self) -> None:
         self.support = c.greater_than_eq(self.scale.detach())
@@ -423,7 +423,7 @@ class Dirichlet(
     """
 
     _flows = False
-    concentration: ParameterTensor
+    concentration: Argument
 
     def _begin(self) -> None:
         self._event_shape = self.concentration.shape[-1:]
@@ -482,8 +482,8 @@ class Beta(
     """
 
     _flows = False
-    concentration1: ParameterTensor
-    concentration0: ParameterTensor
+    concentration1: Argument
+    concentration0: Argument
 
     def _begin(self) -> None:
         # of x and 1 - x

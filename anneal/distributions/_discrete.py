@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.distributions import constraints as c
-from anneal.distributions._base import Distribution, ParameterTensor, Parametric, Shape, nan_like
+from anneal.distributions._base import Argument, Distribution, Parametric, Shape, nan_like
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.tensor import Tensor, dtypes
@@ -150,7 +150,7 @@ class Poisson(
     """
 
     has_rsample = False
-    rate: ParameterTensor
+    rate: Argument
 
 
 class Binomial(

@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
 from anneal.distributions import constraints as c
-
-from anneal.distributions._base import (  # isort: skip
-    Distribution, ParameterTensor, Parametric, Shape, kl_divergence, register_kl, summed,
-)  # fmt: skip
+from anneal.distributions._base import Argument, Distribution, Parametric, Shape, kl_divergence, register_kl, summed
 from anneal.distributions._continuous import Normal
 from anneal.distributions._discrete import Categorical, _Chances, clamped
 from anneal.distributions.transforms import ComposeTransform, ExpTransform, SigmoidTransform, Transform
@@ -36,7 +33,7 @@ class _Vectors(
 ):
     """Normal vectors about `loc`."""
 
-    loc: ParameterTensor
+    loc: Argument
 
 
 class MultivariateNormal(
@@ -122,8 +119,8 @@ class LowRankMultivariateNormal(
     [2.0, 1.0]
     """
 
-    cov_factor: ParameterTensor
-    cov_diag: ParameterTensor
+    cov_factor: Argument
+    cov_diag: Argument
 
     def _begin(self) -> None:
         n = self.loc.shape[-1]

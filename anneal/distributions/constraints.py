@@ -41,9 +41,8 @@ class Constraint:
 def _one(name: str, test: Callable[[Tensor], Tensor], event_dim: int = 0, is_discrete: bool = False) -> Constraint:
     """The only constraint of a class of its own, by which registries of transforms know it."""
     own = {"check": lambda self, value: test(value), "event_dim": event_dim, "is_discrete": is_discrete}
-    below = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
-    own["__reduce__"] = lambda self: below  # the name of what is pickled
-    found: Constraint = type(name, (Constraint,), own)()
+    own["__reduce__"] = lambda self: name  # of what is pickled
+    found: Constraint = type(name.title().replace("_", ""), (Constraint,), own)()
     return found
 
 
@@ -235,16 +234,16 @@ def _even(x: Tensor) -> Any:
 greater_than, greater_than_eq, less_than = _GreaterThan, _GreaterThanEq, _LessThan
 interval, half_open_interval, integer_interval = _Interval, _HalfOpenInterval, _IntegerInterval
 independent, cat, stack, multinomial = _IndependentConstraint, _Cat, _Stack, _Multinomial
-real = _one("Real", lambda x: x == x)
+real = _one("real", lambda x: x == x)
 positive, nonnegative = greater_than(0.0), greater_than_eq(0.0)
 unit_interval = interval(0.0, 1.0)
-boolean = _one("Boolean", lambda x: (x == 0) | (x == 1), is_discrete=True)
+boolean = _one("boolean", lambda x: (x == 0) | (x == 1), is_discrete=True)
 nonnegative_integer, positive_integer = _IntegerGreaterThan(0), _IntegerGreaterThan(1)
 real_vector = independent(real, 1)
-simplex = _one("Simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), 1)
-one_hot = _one("OneHot", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), 1, True)
-lower_triangular = _one("LowerTriangular", _triangle, 2)
-lower_cholesky = _one("LowerCholesky", _lower, 2)
-corr_cholesky = _one("CorrCholesky", _correlation, 2)
-positive_definite = _one("PositiveDefinite", lambda x: _even(x) & (linalg.eigvalsh(x) > 0).all(-1), 2)
-positive_semidefinite = _one("PositiveSemidefinite", lambda x: _even(x) & (linalg.eigvalsh(x) >= 0).all(-1), 2)
+simplex = _one("simplex", lambda x: (x >= 0).all(-1) & ((x.sum(-1) - 1).abs() < 1e-6), 1)
+one_hot = _one("one_hot", lambda x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1), 1, True)
+lower_triangular = _one("lower_triangular", _triangle, 2)
+lower_cholesky = _one("lower_cholesky", _lower, 2)
+corr_cholesky = _one("corr_cholesky", _correlation, 2)
+positive_definite = _one("positive_definite", lambda x: _even(x) & (linalg.eigvalsh(x) > 0).all(-1), 2)
+positive_semidefinite = _one("positive_semidefinite", lambda x: _even(x) & (linalg.eigvalsh(x) >= 0).all(-1), 2)

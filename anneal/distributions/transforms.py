@@ -495,9 +495,6 @@ class ConstraintRegistry:
         return self._registry[type(constraint)](constraint)
 
 
-biject_to, transform_to = ConstraintRegistry(), ConstraintRegistry()
-
-
 def _beyond(bound: Any, sign: int) -> Transform:
     return ComposeTransform([ExpTransform(), AffineTransform(bound, sign)])
 
@@ -509,32 +506,32 @@ def _between(of: Any) -> Transform:
     return ComposeTransform([SigmoidTransform(), AffineTransform(low, high - low)])
 
 
-def _of_others(registry: ConstraintRegistry) -> dict[Any, Factory]:
-    return {
+def _registry_of(**own: type[Transform]) -> ConstraintRegistry:
+    """A registry of the transforms that both have, and of its own by the names of constraints."""
+    registry = ConstraintRegistry()
+    rows: dict[Any, Factory] = {
+        c.real: lambda of: identity_transform,
+        c.greater_than: lambda of: _beyond(of.lower_bound, 1),
+        c.greater_than_eq: lambda of: _beyond(of.lower_bound, 1),
+        c.less_than: lambda of: _beyond(of.upper_bound, -1),
+        c.interval: _between,
+        c.half_open_interval: _between,
+        c.corr_cholesky: lambda of: CorrCholeskyTransform(),
         c.independent: lambda of: IndependentTransform(registry(of.base_constraint), of.reinterpreted_batch_ndims),
         c.cat: lambda of: CatTransform([registry(one) for one in of.cseq], of.dim, of.lengths),
         c.stack: lambda of: StackTransform([registry(one) for one in of.cseq], of.dim),
     }
+    for constraint, factory in rows.items():
+        registry.register(constraint, factory)
+    for name, made in own.items():
+        registry.register(getattr(c, name), lambda of, made=made: made())  # type: ignore[misc]
+    return registry
 
 
-_BOTH: dict[Any, Factory] = {
-    c.real: lambda of: identity_transform,
-    c.greater_than: lambda of: _beyond(of.lower_bound, 1),
-    c.greater_than_eq: lambda of: _beyond(of.lower_bound, 1),
-    c.less_than: lambda of: _beyond(of.upper_bound, -1),
-    c.interval: _between,
-    c.half_open_interval: _between,
-    c.corr_cholesky: lambda of: CorrCholeskyTransform(),
-}
-_OWN: dict[ConstraintRegistry, dict[Any, Factory]] = {
-    biject_to: {c.simplex: lambda of: StickBreakingTransform()},
-    transform_to: {
-        c.simplex: lambda of: SoftmaxTransform(),
-        c.lower_cholesky: lambda of: LowerCholeskyTransform(),
-        c.positive_definite: lambda of: PositiveDefiniteTransform(),
-        c.positive_semidefinite: lambda of: PositiveDefiniteTransform(),
-    },
-}
-for _registry, _own in _OWN.items():
-    for _constraint, _factory in {**_BOTH, **_own, **_of_others(_registry)}.items():
-        _registry.register(_constraint, _factory)
+biject_to = _registry_of(simplex=StickBreakingTransform)
+transform_to = _registry_of(
+    simplex=SoftmaxTransform,
+    lower_cholesky=LowerCholeskyTransform,
+    positive_definite=PositiveDefiniteTransform,
+    positive_semidefinite=PositiveDefiniteTransform,
+)

@@ -12,7 +12,7 @@ from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
     Array, _tolerance, called, called_for_one, counted, float_op, matrices, of_inverse, on_device, one_batch, squares,
-    standard, svd,
+    svd,
 )  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes
@@ -41,7 +41,6 @@ class LstSq(NamedTuple):
 # -- inverses and systems ---------------------------------------------------------------------------------------------
 
 
-@standard
 @float_op
 def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices (..., n, n). On the host.
@@ -173,7 +172,6 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 # -- determinants -----------------------------------------------------------------------------------------------------
 
 
-@standard
 @float_op
 def det(A: Tensor) -> Tensor:
     """The determinants of square matrices: (..., n, n) -> (...). On the host.
@@ -209,7 +207,6 @@ def _cofactors(A: Tensor) -> Tensor:
     return called_for_one("det", "has no singular values", compute, A.shape, [A], gradient, "cofactors")
 
 
-@standard
 @float_op
 def slogdet(A: Tensor) -> SLogDet:
     """The signs of determinants and the logarithms of their sizes: -inf for a singular matrix. On the host.
@@ -232,7 +229,6 @@ def slogdet(A: Tensor) -> SLogDet:
 # -- least squares ----------------------------------------------------------------------------------------------------
 
 
-@standard
 @float_op
 def pinv(
     A: Tensor,
@@ -331,7 +327,6 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 # Products of matrices and vectors, powers and the exponential. All but the last run where the tensors are.
 
 
-@standard
 @on_device
 def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three numbers along the axis `dim`; the other axes of `input` and `other`
@@ -344,7 +339,6 @@ def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     return input.cross(other, dim)
 
 
-@standard
 @on_device
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the matrices A (..., m, n), or of axes `dim1` and `dim2`, as the last axis; `offset` counts
@@ -375,7 +369,6 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return Tensor.cat([ones, wide.cumprod(-1)], -1) if count > 1 else ones
 
 
-@standard
 @on_device
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The n-th power of square matrices A (..., k, k), by squaring; of the inverse, on the host, if n is negative.

@@ -57,11 +57,6 @@ def on_device(function: F) -> F:
     return checked(function, f"linalg.{function.__name__}")
 
 
-def standard(op: F) -> F:
-    """An op that is one of the array API standard's linear algebra, too: `tools/names.py` lists it there."""
-    return op
-
-
 def matrices(x: Tensor) -> tuple[int, int]:
     """The sizes of the last two axes. Raises ShapeError where there are fewer."""
     if x.ndim < 2:
@@ -182,7 +177,6 @@ def _skew(x: Tensor) -> Tensor:
     return x - x.mT
 
 
-@standard
 @float_op
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     """The singular value decomposition A = U diag(S) Vh, with the largest singular value first. On the host.
@@ -221,7 +215,6 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     return SVD(*made)
 
 
-@standard
 @float_op
 def svdvals(A: Tensor) -> Tensor:
     """The singular values, the largest first: (..., m, n) -> (..., min(m, n)). On the host.
@@ -247,7 +240,6 @@ def _triangle(UPLO: str) -> Any:
     return UPLO.upper()
 
 
-@standard
 @float_op
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors as columns, of symmetric matrices: (..., n, n) -> (..., n), (..., n, n).
@@ -277,7 +269,6 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     return Eigh(*made)
 
 
-@standard
 @float_op
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of symmetric matrices A, ascending: (..., n, n) -> (..., n); of A the lower triangle is read, or
@@ -337,7 +328,6 @@ def vector_norm(
     return _cast(x, dtype).norm(ord, dim, keepdim)
 
 
-@standard
 @on_device
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
@@ -475,7 +465,6 @@ def counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, T
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
-@standard
 @float_op
 def matrix_rank(
     A: Tensor,

@@ -10,7 +10,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.linalg._solving import _no_faults, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, called, called_for_one, float_op, leading, matrices, on_device, one_batch, squares, standard
+    Array, called, called_for_one, float_op, leading, matrices, on_device, one_batch, squares,
 )  # fmt: skip
 from anneal.runtime import Fun
 from anneal.tensor import Tensor, dtypes
@@ -23,7 +23,6 @@ class QR(NamedTuple):
     R: Tensor
 
 
-@standard
 @float_op
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = A of symmetric positive definite matrices, or its transpose if `upper`.
@@ -63,7 +62,6 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     return cholesky(A, upper=upper), _no_faults(A)
 
 
-@standard
 @float_op
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """A = Q R with orthogonal columns Q and an upper triangle R. On the host.

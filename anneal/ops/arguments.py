@@ -141,7 +141,7 @@ def _device(what: str, x: Any) -> Any:
 
 
 def _generator(what: str, x: Any) -> Any:
-    if hasattr(x, "key_nodes"):
+    if hasattr(x, "next_key"):
         return x
     raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
 

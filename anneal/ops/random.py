@@ -175,11 +175,6 @@ class Generator:
                 self._set(device, start + before)
             self._known[device] = (start + run.after[device]) % _CALLS
 
-    def key_nodes(self, device: str) -> tuple[UOp, UOp]:
-        """The key of the next call, as two uint32 nodes of shape () on `device`."""
-        seed, call = self.key(device)
-        return reshape(seed.uop, ()), reshape(call.uop, ())
-
     def seed_of(self, device: str) -> Tensor:
         """The seed, a uint32 tensor of one element on `device`."""
         seed = self._seeds.get(device)
