@@ -292,15 +292,12 @@ Script = Annotated[str, argument("Python program to run.", "SCRIPT.py")]
 Arguments = Annotated[list[str] | None, argument("Arguments of SCRIPT.py.", "ARGS")]
 Prompt = Annotated[str, argument("Text to continue.", "PROMPT")]
 Batch = Annotated[int | None, number("Batch size; default: the example's.", most=MOST_AT_ONCE)]
-Step = Annotated[bool, switch("--step", "A whole training step instead of the forward pass.")]
 Temperature = Annotated[float, option("Sampling temperature; lower is less random.", "X", callback=_warm)]
 Weights = Annotated[
     Path | None, option("Trained weights, as `anneal train MODEL --save FILE` writes them.", callback=openable)
 ]
 Scratch = Annotated[bool, switch("--scratch", "gpt2: a small model with random weights.")]
-Plain = Annotated[bool, switch("--plain", "Print plain lines, even on a terminal.")]
 Record = Annotated[Path | None, option("Save a recording of the generation for the studio.", "FILE.zip")]
-Trace = Annotated[Path | None, option("Write the times as a trace for ui.perfetto.dev.", "FILE.json")]
 Download = Annotated[
     bool,
     switch("--download", "Download CIFAR-10 (170 MB) without asking; without it, generated shapes are used."),

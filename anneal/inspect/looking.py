@@ -106,11 +106,6 @@ class Looked(KernelTexts):
         return {"text": text, "error": error, "launch": launch_facts(call.kernel.sink, self.target)}
 
     @property
-    def nodes(self) -> int:
-        """The number of nodes of the graph."""
-        return len(self.origins)
-
-    @property
     def lines(self) -> set[tuple[str, int]]:
         """The lines that the nodes come from, each as a file and a number."""
         return {(x.file, x.line) for x in lines_of(self.origins)}

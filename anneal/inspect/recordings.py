@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import linecache
 import sys
-import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 from anneal import files
@@ -97,7 +96,7 @@ class PlanRecording:
         self, name: str = "", *, most: int = 64, texts: int = 200, times: bool = True,
         told: Callable[[RecordedPlan], None] | None = None,
     ) -> None:  # fmt: skip
-        self.name, self.begun, self.ended = name, time.time(), 0.0
+        self.name, self.begun, self.ended = name, time(), 0.0
         self.plans: list[RecordedPlan] = []
         self.error = ""
         self.sources: dict[str, dict[int, str]] = {}
@@ -230,7 +229,7 @@ class PlanRecording:
         """The contents of recording.json."""
         return {
             "format": FORMAT, "anneal": __version__, "python": sys.version.split()[0], "name": self.name,
-            "begun": self.begun, "ended": self.ended or time.time(), "error": self.error, "left_out": self.left_out,
+            "begun": self.begun, "ended": self.ended or time(), "error": self.error, "left_out": self.left_out,
             "plans": [p.summary() for p in self.plans],
         }  # fmt: skip
 
@@ -309,7 +308,7 @@ def recording(name: str = "", *, later: bool = False, **options: Any) -> Iterato
                 yield state
             finally:
                 state.deafen()
-                state.ended = time.time()
+                state.ended = time()
     finally:
         state.meter.stop()
         if not later:

@@ -253,7 +253,7 @@ class _KernelView(flags.Reporting):
     """The flags of `anneal kernels`."""
 
     model: flags.Traceable
-    step: flags.Step = False
+    step: bool = switch("--step", "A whole training step instead of the forward pass.")
     batch: flags.Batch = None
     time: bool = switch("--time", "Run the kernels and print their times, slowest first.")
     device: flags.DeviceName | None = switch(

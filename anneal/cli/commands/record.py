@@ -214,7 +214,7 @@ class _Recording(flags.Reporting, flags.OnDevice):
     output: Path | None = flags.option(
         "Save the recording to this file; the studio opens it.", "FILE.zip", "-o", "--output"
     )
-    trace: flags.Trace = None
+    trace: Path | None = flags.option("Write the times as a trace for ui.perfetto.dev.", "FILE.json")
     plans: int = flags.number("Number of plans to keep; further ones are counted.", most=4096, default=64)
     no_times: bool = flags.switch("--no-times", "Do not time kernels.")
 

@@ -51,7 +51,7 @@ class _Options(flags.Reporting):
     log_every: int = number("Steps between log lines.", default=100)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
-    plain: flags.Plain = False
+    plain: bool = flags.switch("--plain", "Print plain lines, even on a terminal.")
     save: Path | None = option("Write the trained weights as safetensors.")
     start: Path | None = option("Start from the weights that --save wrote.", callback=flags.openable)
     picture: Path | None = option("Write the model's picture to this file.", "FILE.png")

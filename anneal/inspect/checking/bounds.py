@@ -172,19 +172,14 @@ def _rounding(op: Op, dtype: DType, value: Array, change: Array, x: Array) -> Ar
     if op in (Op.LOG, Op.LOG2) and dtype is not dtypes.float64:
         rounding = rounding + np.where((x > 0.4) & (x < 2.5) & (x != 1), 2.0**-21, 0.0)  # WGSL's, beside the zero
     rounding = rounding + smallest(dtype)  # a subnormal result may become 0
-    if op in _ROUNDED_EXACTLY and change is EXACT:
-        return np.where(representable(value, dtype), 0.0, rounding)
+    if op in _ROUNDED_EXACTLY and change is EXACT:  # a number of the dtype, not subnormal, needs none
+        size = np.abs(value)
+        if dtype is dtypes.float64:
+            fits = (value == np.rint(value)) & (size < 2.0**31)
+        else:
+            fits = value.astype(numpy_dtype(dtype)).astype(float) == value
+        rounding = np.where(fits & ((size >= smallest(dtype)) | (size == 0)), 0.0, rounding)
     return np.asarray(rounding)
-
-
-def representable(value: Array, dtype: DType) -> Array:
-    """True where a number is exactly representable in `dtype`, and not subnormal."""
-    size = np.abs(value)
-    if dtype is dtypes.float64:
-        fits = (value == np.rint(value)) & (size < 2.0**31)
-    else:
-        fits = value.astype(numpy_dtype(dtype)).astype(float) == value
-    return np.asarray(fits & ((size >= smallest(dtype)) | (size == 0)))
 
 
 @unheard()
@@ -255,18 +250,16 @@ def _extreme(best: Callable[..., Any]) -> Callable[..., Array]:
     return lambda value, a, ea, b, eb: np.maximum(best(a + ea, b + eb) - value, value - best(a - ea, b - eb))
 
 
-def _product(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
-    # what is 0 for sure makes 0 of whatever is finite
-    return np.where(ea == 0, 0.0, ea * (np.abs(b) + eb)) + np.where(eb == 0, 0.0, np.abs(a) * eb)
-
-
 CHANGES: Mapping[Op, Callable[..., Array]] = covering(
     "the list of changes in anneal/inspect/checking/bounds.py",
     {
         **dict.fromkeys((Op.NEG, Op.ABS), lambda value, x, e: e),
         Op.TAN: _tangent,
         **dict.fromkeys((Op.ADD, Op.SUB), lambda value, a, ea, b, eb: ea + eb),
-        Op.MUL: _product,
+        # what is 0 for sure makes 0 of whatever is finite
+        Op.MUL: lambda value, a, ea, b, eb: (
+            np.where(ea == 0, 0.0, ea * (np.abs(b) + eb)) + np.where(eb == 0, 0.0, np.abs(a) * eb)
+        ),
         Op.DIV: _quotient,
         Op.IDIV: _floored,
         Op.MOD: _modulo,
