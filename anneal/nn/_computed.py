@@ -137,6 +137,16 @@ def replaced(places: Sequence[tuple[Module, str]], tensors: Sequence[Tensor]) ->
             vars(m)[name] = t
 
 
+class Around(Module):
+    """A module whose call is that of another one, `module`."""
+
+    module: Module
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The result of the module for these `args` and `kwargs`."""
+        return self.module(*args, **kwargs)
+
+
 # -- models whose parameters are means over steps of training, and a schedule for it (Izmailov and others, 2018) ------
 
 
@@ -198,7 +208,7 @@ def get_ema_multi_avg_fn(decay: float = 0.999) -> Averages:
     return partial(_assigned, get_ema_avg_fn(decay))
 
 
-class AveragedModel(Module):
+class AveragedModel(Around):
     """A copy of a model whose parameters are means of that model's, one value for each `update_parameters`.
 
     Args:
@@ -230,9 +240,6 @@ class AveragedModel(Module):
         self.to(device=device)
         self.avg_fn = avg_fn or (None if multi_avg_fn else get_swa_avg_fn())
         self.multi_avg_fn, self.use_buffers = multi_avg_fn, use_buffers
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
         """Average the present parameters of `model` in."""

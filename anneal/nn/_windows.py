@@ -208,6 +208,10 @@ class ConvTranspose3d(_ConvTranspose):
 class _Strided(Row):
     """A pool whose stride is the size of its windows unless it is given."""
 
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+
     def __post_init__(self) -> None:
         own = vars(self)
         if own["stride"] is None:
@@ -215,28 +219,21 @@ class _Strided(Row):
 
 
 class _MaxPool(_Strided, Unary, of="kernel_size stride padding dilation ceil_mode return_indices"):
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
     dilation: Sizes = 1
     return_indices: bool = False
     ceil_mode: bool = False
 
 
-class _AvgPool(_Strided, Unary):
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
+class _Means(_Strided, Unary):
     ceil_mode: bool = False
     count_include_pad: bool = True
+
+
+class _AvgPool(_Means):
     divisor_override: int | None = None
 
 
 class _MaxUnpool(_Strided):
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
-
     @checked
     def forward(self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         return self._function(x, indices, self.kernel_size, self.stride, self.padding, output_size)
@@ -278,18 +275,12 @@ class MaxPool1d(_MaxPool):
     """
 
 
-class AvgPool1d(_Strided, Unary):
+class AvgPool1d(_Means):
     """The mean of each window over the last axis; see `functional.avg_pool1d`. Arguments as for `AvgPool2d`.
 
     >>> AvgPool1d(2)(Tensor([[[1.0, 3.0, 5.0, 7.0]]]))
     Tensor([[[2., 6.]]], dtype=float32)
     """
-
-    kernel_size: Sizes
-    stride: Sizes | None = None
-    padding: Sizes = 0
-    ceil_mode: bool = False
-    count_include_pad: bool = True
 
 
 class MaxUnpool1d(_MaxUnpool):

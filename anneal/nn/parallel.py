@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anneal import distributed
-from anneal.nn._computed import compute, computed, replaced
+from anneal.nn._computed import Around, compute, computed, replaced
 from anneal.nn._module import Module
 from anneal.nn.parameter import Parameter
 from anneal.runtime import here, realize
@@ -40,7 +40,7 @@ class _Averaging:
         distributed.average_gradients(self.parameters, self.group, bucket=self.bucket, wire=self.wire)
 
 
-class DataParallel(Module):
+class DataParallel(Around):
     """A module as it is, under torch's name for one on several GPUs: a process computes on one device.
 
     Args:
@@ -55,12 +55,8 @@ class DataParallel(Module):
     def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
         self.module = module
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """The result of the module for these `inputs` and `kwargs`."""
-        return self.module(*inputs, **kwargs)
 
-
-class DistributedDataParallel(Module):
+class DistributedDataParallel(Around):
     """A module whose gradients are, after each `backward()`, their means over all processes.
 
     Each process computes on its own part of the batch, with the same code. Parameters and buffers are those of the
@@ -95,9 +91,6 @@ class DistributedDataParallel(Module):
         self._averaging = _Averaging([p for p in parameters if p.requires_grad], group, bucket, wire)
         for p in self._averaging.parameters if group.size > 1 else ():
             p.register_post_accumulate_grad_hook(self._averaging.reached)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -160,8 +153,7 @@ def shards_of(module: Module) -> dict[str, Tensor]:
 def _shard_of(p: Tensor, group: distributed.Group) -> Parameter:
     """This process's part of a parameter: with two axes if it has, by which optimisers choose what decays."""
     size = -(-p.numel() // group.size)
-    flat = np.zeros(size * group.size, p.numpy().dtype)
-    flat[: p.numel()] = p.numpy().reshape(-1)
+    flat = np.pad(p.numpy().reshape(-1), (0, size * group.size - p.numel()))
     mine = flat[group.rank * size : (group.rank + 1) * size]
     made = Tensor(mine.reshape(-1, 1) if p.ndim > 1 else mine.copy(), device=p.device)
     return Parameter(made, requires_grad=p.requires_grad)

@@ -8,7 +8,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from anneal.backend import HOST
 from anneal.errors import DataError, GradientError, SettingError
@@ -187,7 +186,7 @@ class Adam(Optimizer):
 
     def _load(self, flat: Mapping[str, Any]) -> None:
         own: dict[int, float] = {}
-        rest: dict[str, Tensor | npt.ArrayLike] = {}
+        rest: dict[str, Any] = {}
         for key, value in flat.items():
             head, _, name = key.partition(".")
             if name.endswith("correction1"):

@@ -11,7 +11,6 @@ from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import said, wrap_array
@@ -153,7 +152,7 @@ def check_settings(name: str, group: Mapping[str, Any]) -> None:
             raise SettingError(f"{name}: {key} is {wanted}, not {value!r}")
 
 
-def kept_state(values: npt.NDArray[Any], device: str) -> Tensor:
+def kept_state(values: np.ndarray[Any, Any], device: str) -> Tensor:
     """A state that begins with these values: to jit it is no data that each run makes, for it stays."""
     before, here.made = here.made, None
     try:
