@@ -69,19 +69,18 @@ def realize(tensors: Handles) -> None:
     here.effects += 1
     numbering = here.numbering()
     for together in (with_others(tensors, numbering), tensors):
-        by_device: dict[str, list[Handle]] = {}
+        by_device = defaultdict(list)
         for t in together:
             if is_computed_late(t) or not is_realized(t.uop):
-                by_device.setdefault(t._device, []).append(t)
+                by_device[t._device].append(t)
         try:
             for name, group in by_device.items():
                 if not _ran_again(group, name):
                     _realize_on(group, name)
-        except Exception:
+            break
+        except Exception:  # one of values that nobody asked for is not this read's
             if together is tensors:
                 raise
-            continue  # an error of values that nobody asked for is not this read's
-        break
     if by_device:
         reset(numbering)
 

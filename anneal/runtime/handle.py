@@ -195,7 +195,7 @@ class Handle:
     _views: list[Ref] | None  # of what has views: those, and some that are gone
     _grad: Any  # a handle, None, or an Inside
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
-    _was: Any  # only of what was a view once: the recipe, whose strides it still has
+    _was: Any  # None, or the recipe of what was a view once, whose strides it still has
     _used: int  # SEEN or UNSEEN once graphs may have it
 
     if TYPE_CHECKING:
@@ -233,7 +233,7 @@ class Handle:
         t._leaf = not requires_grad
         t._wants = requires_grad
         t.late = late
-        t._grad = t._alias = t._base = t._views = None
+        t._grad = t._alias = t._base = t._was = t._views = None
         t._spent = False
         t._used = 0
         return t
@@ -264,13 +264,7 @@ class Handle:
             if link.recipe.detached and not step.detached:
                 over = base if link.over is None else link.over
         else:
-            root, recipe = base, step
-            try:
-                was = _get_was(base)
-            except AttributeError:  # it never was a view
-                pass
-            else:
-                recipe = was.below(step)
+            root, recipe = base, base._was.below(step) if base._was else step
         self._base = View(root, recipe, step, over)
         views = root._views
         if views is None:
@@ -382,7 +376,6 @@ Handles = Sequence[Handle]
 Ref = ref[Handle]
 _node_of = vars(Handle)["uop"].__get__  # of one that has a node, without a look at anything else
 _get_earlier = vars(Handle)["_earlier"].__get__
-_get_was = vars(Handle)["_was"].__get__
 
 
 def _node(t: Handle) -> UOp | None:

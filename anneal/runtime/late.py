@@ -145,8 +145,8 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
         if n is None:
             return _as_it_stands(function, run, args, options)
     at = _ARENA.here
-    key = [function, code, f.f_lasti, id(named), at.phase, at.path]
-    key += (state["grad"], state["wraps"], state["autocast"], *options)
+    modes = state["grad"], state["wraps"], state["autocast"]
+    key = [function, code, f.f_lasti, id(named), at.phase, at.path, *modes, *options]
     tensors: list[Handle] = []
     known = _flattened((*args, *options.values()) if options else args, key, tensors)
     if not tensors:

@@ -143,7 +143,7 @@ class Tensor(Methods):
         self._grad = None
         self._leaf = True
         self._wants = False
-        self._alias = self._base = self._views = None
+        self._alias = self._base = self._was = self._views = None
         self._spent = False
         self._used = 0
         self._own()
@@ -748,7 +748,7 @@ def _plain(cls: type[Tensor], u: UOp, device: str) -> Tensor:
     t._grad = None
     t._leaf = True
     t._wants = False
-    t._alias = t._base = t._views = None
+    t._alias = t._base = t._was = t._views = None
     t._spent = False
     t._used = 0
     t.late = None

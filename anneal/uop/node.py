@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from anneal.errors import CompilerError
 from anneal.uop.bounds import lossless
@@ -229,6 +229,7 @@ def from_rows(rows: Sequence[tuple[Op, DType, Sequence[int], Any, Any]]) -> UOp:
 _BUFFER = Op.BUFFER
 _CONST = Op.CONST
 _RANGE = Op.RANGE
+_SOLE = 2  # references to what one container has: that, and the argument of `references`
 _ENDS_RANGES = frozenset((Op.REDUCE, Op.BUFFERIZE, Op.LANE))
 _new = object.__new__
 
@@ -253,15 +254,6 @@ class _Ref(weakref.ref[UOp]):
 
     __slots__ = ("key",)
     key: tuple[Any, ...]
-
-
-def _references_when_sole() -> int:
-    nodes = {0: object()}
-    u = nodes.get(0)
-    return references(u)
-
-
-_SOLE: Final = _references_when_sole()  # to a node that a dict and a local name have: Python 3.14 counts one less
 
 
 class Arena(Builder):
@@ -435,14 +427,13 @@ class Arena(Builder):
             nodes = self.nodes
             before = len(nodes)
             keys = list(nodes)
-            u = None
             while keys:
                 key = keys.pop()
-                u = nodes.get(key)
-                if u.__class__ is UOp and references(u) <= _SOLE:  # more mean that somebody uses it
-                    del nodes[key]
-                    if references(u) > _SOLE - 1:  # another thread found it just before: it takes no lock to look
-                        nodes[key] = u
+                if nodes.get(key).__class__ is UOp and references(nodes[key]) == _SOLE:
+                    last = [nodes.pop(key)]
+                    if references(last[0]) > _SOLE:  # another thread found it just before: it takes no lock to look
+                        nodes[key] = last[0]
+                    del last
                 del key
             self.live = len(nodes)
             self._limit = max(self._FLOOR, self.live + self.live // 2)
