@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor
-from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
+from anneal.ops.elementwise import beside, binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
 from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, common_dtype, resized
 from anneal.uop import Op, by_rule, dtypes, promote
@@ -360,7 +360,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
     given = x._lift(value)
     if given.ndim:
         raise ShapeError(f"fill: the value is one number, not a tensor of shape {given.shape}")
-    return given.cast(x.dtype).expand(x.shape)
+    return x._new(beside(broadcast(given.uop.cast(x.dtype), x.shape), x), given)
 
 
 # -- names of torch ---------------------------------------------------------------------------------------------------

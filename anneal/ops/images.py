@@ -15,6 +15,7 @@ from anneal.backend import Array
 from anneal.errors import DTypeError, ModeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
+from anneal.ops.elementwise import beside
 from anneal.ops.indexing import gathered
 from anneal.ops.nodes import FLOAT32, INT32, broadcast, expand, iota, reshape, resized, row_shape, thin_out
 from anneal.ops.pooling import Sizes, per_axis, pooled
@@ -390,12 +391,13 @@ def sampled(x: Tensor, places: Sequence[Any], mode: str, padding_mode: str, corn
     >>> sampled(Tensor([[[1.0, 3.0]]]), [Tensor([[0.25]])], "bilinear", "zeros").tolist()
     [[[1.5]]]
     """
-    flat, sizes, cubes = x.reshape(*x.shape[:2], -1), x.shape[2:], mode == "bicubic"
+    flat, sizes, cubes = x.flatten(2), x.shape[2:], mode == "bicubic"
     inside = functools.partial(_inside, padding_mode, corners)
     if not cubes:
         places = list(map(inside, places, sizes))
     if mode == "nearest":
-        return _pixels(flat, sizes, [at.round() for at in places])
+        nearest = _pixels(flat, sizes, [at.round() for at in places])
+        return nearest._new(beside(nearest.uop, *places), *places)
     axes = []
     for at, n in zip(places, sizes, strict=True):
         low = at.detach().floor()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from anneal import autograd
+from anneal import autograd, fill
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.tensor import Tensor, functional as F, grad, hessian, no_grad, value_and_grad, vjp
 from anneal.uop import arena, toposort
@@ -98,6 +98,13 @@ def test_flat_functions_have_zero_gradients() -> None:
     x = Tensor([1.5, -0.5], requires_grad=True)
     (x.floor() + x.sign() + x.round()).sum().backward()
     np.testing.assert_array_equal(values(x.grad), [0, 0])
+    flat: list[Callable[[Tensor], Tensor]] = [
+        lambda x: F.grid_sample(Tensor.ones(1, 1, 2, 2), x.expand(1, 1, 1, 2), "nearest"),
+        lambda x: fill(x, 3.0),
+        lambda x: fill(x, Tensor(3.0, requires_grad=True)),
+    ]
+    for f in flat:
+        assert autograd.grad(f(x).sum(), x)[0].tolist() == [0, 0]
 
 
 def test_a_half_cast_keeps_the_wider_cotangent() -> None:
