@@ -118,8 +118,9 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
             raise DataError(f"functional_call: {name} has shape {given.shape}, the model's is {own.shape}")
         shared[own] = given
     own_of = {name: vars(m)[attribute] for name, (m, attribute) in places.items()}
-    new = [parameters[name] if name in parameters else shared.get(own, own) for name, own in own_of.items()]
-    with replaced(list(places.values()), new):
+    new = {name: parameters.get(name, shared.get(own)) for name, own in own_of.items()}
+    put = {name: t for name, t in new.items() if t is not None}  # what the call itself puts elsewhere stays
+    with replaced([places[name] for name in put], list(put.values())):
         return module(*args, **kwargs)
 
 

@@ -99,7 +99,7 @@ class _Row(Module, Generic[T]):
     def __getitem__(self, i: slice) -> Self: ...
     def __getitem__(self, i: SupportsIndex | slice) -> T | Self:
         if isinstance(i, slice):
-            return self._of(list(self)[i])
+            return self._part({n: getattr(self, n) for n in self._names[i]})
         value: T = getattr(self, self._names[self._at(i)])
         return value
 
@@ -119,6 +119,9 @@ class _Row(Module, Generic[T]):
 
     def _of(self, values: list[T]) -> Self:
         return type(self)(values)
+
+    def _part(self, items: dict[str, T]) -> Self:
+        return self._of(list(items.values()))
 
 
 class ModuleList(_Row[M]):
@@ -170,6 +173,9 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
 
     def _of(self, values: list[Callable[[Tensor], Tensor]]) -> Self:
         return type(self)(*values)
+
+    def _part(self, items: dict[str, Callable[[Tensor], Tensor]]) -> Self:
+        return type(self)(items)  # by their names, which are those of its state
 
     # Unchecked: whatever the first module takes may go in.
     def forward(self, x: Tensor = None, *, input: Any = None) -> Tensor:  # type: ignore[assignment]

@@ -101,15 +101,24 @@ class Embedding(Row, Resettable, of="weight padding_idx max_norm norm_type scale
         self._place(device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
         """An embedding whose table has the values `embeddings` (rows, width), frozen unless `freeze` is False; row
-        `padding_idx` gets no gradient.
+        `padding_idx` gets no gradient. The other arguments are the class's.
 
         >>> Embedding.from_pretrained(Tensor([[1.0, 2.0], [3.0, 4.0]]))(Tensor([1])).tolist()
         [[3.0, 4.0]]
         """
-        rows, width = embeddings.shape
-        return cls(rows, width, padding_idx, _weight=embeddings, _freeze=freeze)
+        settings = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
+        return cls(*embeddings.shape, *settings, embeddings, freeze)
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
@@ -162,6 +171,25 @@ class EmbeddingBag(Resettable):
         shape = (num_embeddings, embedding_dim)
         self.weight: Tensor = init.normal(shape, zero_row=padding_idx) if _weight is None else Parameter(_weight)
         self._place(device, dtype)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+    ) -> Self:
+        """Bags of a table with the values `embeddings`, as `Embedding.from_pretrained`."""
+        settings = max_norm, norm_type, scale_grad_by_freq, mode, sparse
+        made = cls(*embeddings.shape, *settings, embeddings, include_last_offset, padding_idx)
+        made.weight.requires_grad_(not freeze)
+        return made
 
     @checked
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
