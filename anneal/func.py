@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from anneal.errors import DataError
-from anneal.nn import Module, functional_call as _functional_call
+from anneal.nn import Module, _computed
 from anneal.tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
 
@@ -38,17 +37,8 @@ def functional_call(
     named: dict[str, Tensor] = {}
     for each in [given] if isinstance(given, Mapping) else given:
         named.update(each)
-    if strict or not tie_weights:
-        own = dict(module.named_parameters(remove_duplicate=False))
-        own.update(module.named_buffers(remove_duplicate=False))
-        replaced = {id(own.get(n)) for n in named}
-        missing = [n for n, t in own.items() if n not in named and not (tie_weights and id(t) in replaced)]
-        if strict and missing:
-            raise DataError(f"functional_call: strict, and no tensor is given for {', '.join(missing)}")
-        if not tie_weights:
-            named = {n: named.get(n, t) for n, t in own.items() if id(t) in replaced} | named
     several = () if args is None else args if isinstance(args, tuple) else (args,)
-    return _functional_call(module, named, *several, **(kwargs or {}))
+    return _computed.call_with(module, named, several, kwargs or {}, tie_weights, strict)
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:

@@ -102,23 +102,16 @@ class Embedding(Row, Resettable, of="weight padding_idx max_norm norm_type scale
 
     @classmethod
     def from_pretrained(
-        cls,
-        embeddings: Tensor,
-        freeze: bool = True,
-        padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **settings: Any
     ) -> Self:
         """An embedding whose table has the values `embeddings` (rows, width), frozen unless `freeze` is False; row
-        `padding_idx` gets no gradient. The other arguments are the class's.
+        `padding_idx` gets no gradient. `settings` are further ones of the class.
 
         >>> Embedding.from_pretrained(Tensor([[1.0, 2.0], [3.0, 4.0]]))(Tensor([1])).tolist()
         [[3.0, 4.0]]
         """
-        settings = padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
-        return cls(*embeddings.shape, *settings, embeddings, freeze)
+        rows, width = embeddings.shape
+        return cls(rows, width, padding_idx, _weight=embeddings, _freeze=freeze, **settings)
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
@@ -173,22 +166,11 @@ class EmbeddingBag(Resettable):
         self._place(device, dtype)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        embeddings: Tensor,
-        freeze: bool = True,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        include_last_offset: bool = False,
-        padding_idx: int | None = None,
-    ) -> Self:
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
         """Bags of a table with the values `embeddings`, as `Embedding.from_pretrained`."""
-        settings = max_norm, norm_type, scale_grad_by_freq, mode, sparse
-        made = cls(*embeddings.shape, *settings, embeddings, include_last_offset, padding_idx)
-        made.weight.requires_grad_(not freeze)
+        rows, width = embeddings.shape
+        made = cls(rows, width, _weight=embeddings, **settings)
+        made.weight.requires_grad = not freeze
         return made
 
     @checked

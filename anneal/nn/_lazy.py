@@ -25,8 +25,8 @@ class _Lazy(Resettable):
         settings, named = vars(self).pop("_settings")
         kind: Any = type(self).__mro__[2]
         shape, axes = [*args, *kwargs.values()][0].shape, getattr(self, "axes", 0)
-        whole = isinstance(axes, tuple)  # a batch norm's x has a batch; other channels are before the places
-        made = kind(shape[1] if whole else shape[-1 - axes :][0], *settings, **named)
+        # a batch norm's x has a batch; other channels are before the places
+        made = kind(shape[1] if isinstance(axes, tuple) else shape[-1 - axes :][0], *settings, **named)
         for name, t in vars(made).items():
             mine = vars(self).get(name)
             if isinstance(mine, Tensor):

@@ -17,7 +17,7 @@ from anneal.ops.made import result
 from anneal.ops.nodes import BOOL, broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
 from anneal.ops.precision import no_grad
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, by_rule, dtypes
+from anneal.uop import Ints, Op, UOp, by_rule, dtypes, promote
 from anneal.uop.sizes import product as count_of
 
 _activation = function("functional")
@@ -455,7 +455,7 @@ def batch_norm(
     _need_by_channel(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     view = row_shape(s[1], 1, len(s))
     kind = x.uop.dtype  # not "single=first": what moves is the running statistics, not casts of them
-    wide = x.uop.cast(dtypes.float32 if kind.is_narrow else kind)
+    wide = x.uop.cast(promote(kind, dtypes.float32))
     if not training:
         if running_mean is None or running_var is None:
             raise ShapeError("batch_norm: without running statistics it must be training=True")
@@ -481,11 +481,10 @@ def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None
     if running is None:
         return
     with no_grad():
-        kind = running.uop.dtype
-        old = running.uop.cast(dtypes.float32 if kind.is_narrow else kind)
-        new = reshape(value, old.shape).cast(old.dtype)
+        u = running.uop
+        old, new = u.cast(value.dtype), reshape(value, u.shape)
         m: Any = momentum.uop.cast(new.dtype) if is_tensor(momentum) else momentum
-        running.assign(running._new_plain(UOp(Op.DETACH, kind, ((old * (1 - m) + new * m).cast(kind),))))
+        running.assign(running._new_plain(UOp(Op.DETACH, u.dtype, ((old * (1 - m) + new * m).cast(u.dtype),))))
         here.statistics[id(running)] = weakref.ref(running)
 
 

@@ -250,7 +250,7 @@ def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
     found = []
     for old, new in lines.values():
         if len(old) < len(new):
-            found += new if old else [m for m in new if m.content not in values]
+            found += [m for m in new if old or m.content not in values]
         else:
             last = old[len(old) - len(new) :]
             found += [b for a, b in zip(last, new, strict=True) if a.content != b.content]

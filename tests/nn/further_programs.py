@@ -386,8 +386,8 @@ def stateless_calls(m: Any) -> Any:
         for ties, more in [(True, {}), (False, {}), (True, {"seen": mine}), (False, {"seen": mine})]:
             try:
                 found.append(call(net, {**given, **more}, x, tie_weights=ties, strict=True))
-            except Exception as e:
-                found.append([n in str(e) for n in ("first.weight", "second.weight", "seen")])
+            except Exception:
+                found.append("refused")
     return found
 
 
