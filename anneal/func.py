@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from anneal.nn import Module, _computed
+from anneal.errors import DataError
+from anneal.nn import Module, functional_call as _functional_call
 from anneal.tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
 
@@ -37,8 +38,17 @@ def functional_call(
     named: dict[str, Tensor] = {}
     for each in [given] if isinstance(given, Mapping) else given:
         named.update(each)
+    if strict or not tie_weights:
+        own = dict(module.named_parameters(remove_duplicate=False))
+        own.update(module.named_buffers(remove_duplicate=False))
+        met = {own.get(n) for n in named}
+        for n, t in own.items():
+            if strict and n not in named and not (tie_weights and t in met):
+                raise DataError(f"functional_call: strict, and nothing is given for {n}")
+            if t in met and not tie_weights:
+                named.setdefault(n, t)
     several = () if args is None else args if isinstance(args, tuple) else (args,)
-    return _computed.call_with(module, named, several, kwargs or {}, tie_weights, strict)
+    return _functional_call(module, named, *several, **(kwargs or {}))
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:

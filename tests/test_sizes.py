@@ -37,6 +37,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "running statistics of 16 bits, parts of a Sequential, functional calls and lazy layers as torch has them": {
         "nn": 2,
         "ops": 1,
+        "(top)": 1,
     },
     "a captured layer that is called from several lines": {"runtime": 1},
     # results that were wrong, silently: a base's strides were forgotten, and numbers next to the ends of a dtype

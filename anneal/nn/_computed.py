@@ -104,15 +104,6 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
     >>> grad(lambda p: functional_call(model, p, Tensor([1.0, 10.0])).sum())(params)
     {'weight': Tensor([[ 1., 10.]], dtype=float32)}
     """
-    return call_with(module, parameters, args, kwargs)  # type: ignore[no-any-return]
-
-
-def call_with(
-    module: Any, parameters: Mapping[str, Tensor], args: Any, kwargs: Any, ties: bool = True, strict: bool = False
-) -> Any:
-    """`functional_call`, where a shared tensor is replaced at each of its places if `ties`, and all must be named if
-    `strict`.
-    """
     places = {name: (m, own) for name, m, own, _ in module._tensors()}
     unknown = [n for n in parameters if n not in places]
     if unknown:
@@ -128,11 +119,9 @@ def call_with(
         shared[own] = given
     put = {}  # what else the call binds anew stays
     for name, (m, attribute) in places.items():
-        t = parameters.get(name, shared.get(vars(m)[attribute]) if ties else None)
+        t = parameters.get(name, shared.get(vars(m)[attribute]))
         if t is not None:
             put[m, attribute] = t
-        elif strict:
-            raise DataError(f"functional_call: strict, and nothing is given for {name}")
     with replaced(list(put), list(put.values())):
         return module(*args, **kwargs)
 
