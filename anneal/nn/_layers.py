@@ -167,7 +167,9 @@ class EmbeddingBag(Resettable):
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
-        """Bags of a table with the values `embeddings`, as `Embedding.from_pretrained`."""
+        """Bags of a table with the values `embeddings` (rows, width), frozen unless `freeze` is False; `settings` are
+        further ones of the class.
+        """
         rows, width = embeddings.shape
         made = cls(rows, width, _weight=embeddings, **settings)
         made.weight.requires_grad = not freeze
