@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from anneal.errors import DataError
 from anneal.nn import Module, functional_call as _functional_call
 from anneal.tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
@@ -25,8 +26,8 @@ def functional_call(
     strict: bool = False,
 ) -> Any:
     """`module(*args, **kwargs)` with the tensors of `parameter_and_buffer_dicts`, a dict by name or several, in place
-    of its own; one argument needs no tuple around it. A tensor that the module shares is replaced wherever it is, and
-    tensors that are not named stay, whatever `tie_weights` and `strict` say.
+    of its own; one argument needs no tuple around it. A tensor that the module shares is replaced wherever it is, if
+    `tie_weights`. Tensors that are not named stay, or raise DataError if `strict`.
 
     >>> from anneal import nn
     >>> layer = nn.Linear(2, 1, bias=False)
@@ -37,6 +38,15 @@ def functional_call(
     named: dict[str, Tensor] = {}
     for each in [given] if isinstance(given, Mapping) else given:
         named.update(each)
+    if strict or not tie_weights:
+        own = dict(module.named_parameters(remove_duplicate=False))
+        own.update(module.named_buffers(remove_duplicate=False))
+        met = {own.get(n) for n in named}
+        for n, t in own.items():
+            if strict and n not in named and not (tie_weights and t in met):
+                raise DataError(f"functional_call: strict, and nothing is given for {n}")
+            if t in met and not tie_weights:
+                named.setdefault(n, t)
     several = () if args is None else args if isinstance(args, tuple) else (args,)
     return _functional_call(module, named, *several, **(kwargs or {}))
 

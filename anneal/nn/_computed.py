@@ -117,9 +117,12 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
         if given.shape != own.shape:
             raise DataError(f"functional_call: {name} has shape {given.shape}, the model's is {own.shape}")
         shared[own] = given
-    own_of = {name: vars(m)[attribute] for name, (m, attribute) in places.items()}
-    new = [parameters[name] if name in parameters else shared.get(own, own) for name, own in own_of.items()]
-    with replaced(list(places.values()), new):
+    put = {}  # what else the call binds anew stays
+    for name, (m, attribute) in places.items():
+        t = parameters.get(name, shared.get(vars(m)[attribute]))
+        if t is not None:
+            put[m, attribute] = t
+    with replaced(list(put), list(put.values())):
         return module(*args, **kwargs)
 
 

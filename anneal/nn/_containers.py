@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Generic, Self, SupportsIndex, TypeVar, overload
 
@@ -99,7 +99,7 @@ class _Row(Module, Generic[T]):
     def __getitem__(self, i: slice) -> Self: ...
     def __getitem__(self, i: SupportsIndex | slice) -> T | Self:
         if isinstance(i, slice):
-            return self._of(list(self)[i])
+            return self._of(list(self)[i], self._names[i])
         value: T = getattr(self, self._names[self._at(i)])
         return value
 
@@ -117,7 +117,7 @@ class _Row(Module, Generic[T]):
     def __iadd__(self, other: Iterable[T]) -> Self:
         return self.extend(other)
 
-    def _of(self, values: list[T]) -> Self:
+    def _of(self, values: list[T], names: Sequence[str] = ()) -> Self:
         return type(self)(values)
 
 
@@ -168,8 +168,8 @@ class Sequential(_Row[Callable[[Tensor], Tensor]]):
         else:
             super().__init__(modules)
 
-    def _of(self, values: list[Callable[[Tensor], Tensor]]) -> Self:
-        return type(self)(*values)
+    def _of(self, values: list[Callable[[Tensor], Tensor]], names: Sequence[str] = ()) -> Self:
+        return type(self)(dict(zip(names, values))) if names else type(self)(*values)  # a part's states keep names
 
     # Unchecked: whatever the first module takes may go in.
     def forward(self, x: Tensor = None, *, input: Any = None) -> Tensor:  # type: ignore[assignment]

@@ -493,7 +493,7 @@ Embedding: =num_embeddings =embedding_dim padding_idx?None max_norm?None norm_ty
 EmbeddingBag: =num_embeddings =embedding_dim max_norm?None norm_type?2.0 scale_grad_by_freq?False mode padding_idx?None
 _Dropout: p inplace
 ReLU6: inplace?False
-_Loss _FractionalMaxPool CosineSimilarity:
+_Loss _FractionalMaxPool CosineSimilarity Hardswish Hardsigmoid:
 PReLU: num_parameters
 Upsample: size?None scale_factor?None mode
 """

@@ -101,15 +101,17 @@ class Embedding(Row, Resettable, of="weight padding_idx max_norm norm_type scale
         self._place(device, dtype)
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **settings: Any
+    ) -> Self:
         """An embedding whose table has the values `embeddings` (rows, width), frozen unless `freeze` is False; row
-        `padding_idx` gets no gradient.
+        `padding_idx` gets no gradient. `settings` are further ones of the class.
 
         >>> Embedding.from_pretrained(Tensor([[1.0, 2.0], [3.0, 4.0]]))(Tensor([1])).tolist()
         [[3.0, 4.0]]
         """
         rows, width = embeddings.shape
-        return cls(rows, width, padding_idx, _weight=embeddings, _freeze=freeze)
+        return cls(rows, width, padding_idx, _weight=embeddings, _freeze=freeze, **settings)
 
     @checked
     def forward(self, index: Tensor) -> Tensor:
@@ -162,6 +164,16 @@ class EmbeddingBag(Resettable):
         shape = (num_embeddings, embedding_dim)
         self.weight: Tensor = init.normal(shape, zero_row=padding_idx) if _weight is None else Parameter(_weight)
         self._place(device, dtype)
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
+        """Bags of a table with the values `embeddings` (rows, width), frozen unless `freeze` is False; `settings` are
+        further ones of the class.
+        """
+        rows, width = embeddings.shape
+        made = cls(rows, width, _weight=embeddings, **settings)
+        made.weight.requires_grad = not freeze
+        return made
 
     @checked
     def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:

@@ -16,16 +16,17 @@ class _Lazy(Resettable):
     optimiser that has them trains them.
     """
 
-    _axis = 1  # of the channels
-
     def __init__(self, *settings: Any, **named: Any) -> None:
         vars(self)["_settings"] = settings, named
         super().__init__(named.get("groups", 1), *settings, **named)  # type: ignore[call-arg]
+        vars(self).update(dict.fromkeys(vars(self).keys() & {"in_features", "in_channels", "num_features"}, 0))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         settings, named = vars(self).pop("_settings")
         kind: Any = type(self).__mro__[2]
-        made = kind([*args, *kwargs.values()][0].shape[self._axis], *settings, **named)
+        shape, axes = [*args, *kwargs.values()][0].shape, getattr(self, "axes", 0)
+        # a batch norm's x has a batch; other channels are before the places
+        made = kind(shape[1] if isinstance(axes, tuple) else shape[-1 - axes :][0], *settings, **named)
         for name, t in vars(made).items():
             mine = vars(self).get(name)
             if isinstance(mine, Tensor):
@@ -43,8 +44,6 @@ class LazyLinear(_Lazy, layers.Linear):
     >>> layer(Tensor.ones(4, 2)).shape, layer
     ((4, 3), Linear(in_features=2, out_features=3, bias=True))
     """
-
-    _axis = -1
 
 
 class LazyConv1d(_Lazy, windows.Conv1d):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
 from anneal.nn._containers import ModuleList, Sequential
-from anneal.nn._layers import Linear
+from anneal.nn._layers import Linear, PairwiseDistance
 from anneal.nn._module import Module
 from anneal.nn._rows import Row
 from anneal.ops import DTypeLike, checked
@@ -350,6 +350,11 @@ class TripletMarginWithDistanceLoss(_Loss):
     swap: bool = False
     reduction: str = "mean"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.distance_function is None:
+            self.distance_function = PairwiseDistance()
+
     @checked
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
         settings = {name: getattr(self, name) for name in self._settings}
@@ -436,7 +441,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         self.head = Linear(in_features, given[0] + len(given), head_bias)
         self.tail: ModuleList[Sequential] = ModuleList()
         for i, (a, b) in enumerate(zip(self.cutoffs, self.cutoffs[1:])):
-            narrow = max(1, int(in_features // div_value ** (i + 1)))
+            narrow = int(in_features // div_value ** (i + 1))  # torch's, even if it is 0
             self.tail.append(Sequential(Linear(in_features, narrow, False), Linear(narrow, b - a, False)))
         self._place(device, dtype)
 

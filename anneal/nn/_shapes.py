@@ -114,6 +114,8 @@ class Upsample(Unary, function=F.interpolate):
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise ShapeError(f"{type(self).__name__}: mode is one of {', '.join(MODES)}, not {self.mode!r}")
+        if f := self.scale_factor:
+            self.scale_factor = tuple(map(float, f)) if isinstance(f, Sequence) else float(f)
 
 
 class UpsamplingNearest2d(Upsample):

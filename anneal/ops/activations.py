@@ -17,7 +17,7 @@ from anneal.ops.made import result
 from anneal.ops.nodes import BOOL, broadcast, expand, named, reciprocal, reduce_axis, reshape, row_shape, share
 from anneal.ops.precision import no_grad
 from anneal.runtime import here
-from anneal.uop import Ints, Op, UOp, by_rule
+from anneal.uop import Ints, Op, UOp, by_rule, dtypes, promote
 from anneal.uop.sizes import product as count_of
 
 _activation = function("functional")
@@ -423,7 +423,7 @@ def take_running_updates() -> list[Tensor]:
     return out
 
 
-@_activation("single=first")
+@_activation
 def batch_norm(
     x: Tensor,
     running_mean: Tensor | None = None,
@@ -454,25 +454,26 @@ def batch_norm(
         raise ShapeError(f"batch_norm: x has shape (batch, channels, ...), not {s}")
     _need_by_channel(x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
     view = row_shape(s[1], 1, len(s))
+    kind = x.uop.dtype  # not "single=first": what moves is the running statistics, not casts of them
+    wide = x.uop.cast(promote(kind, dtypes.float32))
     if not training:
         if running_mean is None or running_var is None:
             raise ShapeError("batch_norm: without running statistics it must be training=True")
-        mean, var = reshape(running_mean.uop, view), reshape(running_var.uop, view)
-        u = (x.uop - broadcast(mean, s)) * broadcast(Op.RSQRT(var + eps), s)
-        y = _affine(u, weight, bias, view)
+        mean, var = (reshape(r.uop.cast(wide.dtype), view) for r in (running_mean, running_var))
+        y = _affine((wide - broadcast(mean, s)) * broadcast(Op.RSQRT(var + eps), s), weight, bias, view)
         if weight is not None and bias is not None:
-            given = [p.uop for p in (x, weight, bias, running_mean, running_var)]
-            y = named("batch_norm", y, *given, arguments=eps)
-        return result(y, x, weight, bias)
+            given = [p.uop.cast(wide.dtype) for p in (weight, bias, running_mean, running_var)]
+            y = named("batch_norm", y, wide, *given, arguments=eps)
+        return result(y.cast(kind), x, weight, bias)
     count = count_of([n for i, n in enumerate(s) if i != 1])
     if count == 1:
         raise ShapeError(f"batch_norm: training needs more than one value per channel, and x has shape {s}")
-    u, mean, var = _centre_and_scale(x.uop, (0, *range(2, len(s))), eps)
+    u, mean, var = _centre_and_scale(wide, (0, *range(2, len(s))), eps)
     if count:  # an empty batch tells nothing
         _moved(running_mean, mean, momentum)
         n = count.cast(var.dtype) if isinstance(count, UOp) else count  # quotients of a device's ints are ints
         _moved(running_var, var * (n / (n - 1)), momentum)
-    return result(_affine(u, weight, bias, view), x, weight, bias)
+    return result(_affine(u, weight, bias, view).cast(kind), x, weight, bias)
 
 
 def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None:
@@ -480,9 +481,10 @@ def _moved(running: Tensor | None, value: UOp, momentum: float | Tensor) -> None
     if running is None:
         return
     with no_grad():
-        old, new = running.uop, reshape(value, running.uop.shape).cast(running.uop.dtype)
+        u = running.uop
+        old, new = u.cast(value.dtype), reshape(value, u.shape)
         m: Any = momentum.uop.cast(new.dtype) if is_tensor(momentum) else momentum
-        running.assign(running._new_plain(UOp(Op.DETACH, new.dtype, (old * (1 - m) + new * m,))))
+        running.assign(running._new_plain(UOp(Op.DETACH, u.dtype, ((old * (1 - m) + new * m).cast(u.dtype),))))
         here.statistics[id(running)] = weakref.ref(running)
 
 

@@ -188,8 +188,6 @@ class Optimizer(StepHooks, Explained):
         if not given:
             used = " (an iterator gives its items once: make a list of it)" if isinstance(params, Iterator) else ""
             raise SettingError(f"{name}: no parameters given{used}")
-        if isinstance(given[0], tuple):  # model.named_parameters()
-            given = [t for _, t in given]
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
         self.state: dict[Any, dict[str, Any]] = defaultdict(dict)  # of parameters, and of groups
@@ -248,7 +246,9 @@ class Optimizer(StepHooks, Explained):
                         f"{name}: unknown setting {key!r}; did you mean {near[0]!r}? known: {', '.join(self.defaults)}"
                     )
         group = {**self.defaults, **param_group}
-        tensors = group["params"] = [group["params"]] if isinstance(group["params"], Tensor) else list(group["params"])
+        among = group["params"]
+        tensors = [among] if isinstance(among, Tensor) else [t[1] if isinstance(t, tuple) else t for t in among]
+        group["params"] = tensors  # the tuples are of model.named_parameters()
         seen = set(self.params)
         for t in tensors:
             frozen = isinstance(t, Tensor) and type(t) is not Tensor  # a Parameter: it may train later

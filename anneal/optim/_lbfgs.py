@@ -87,7 +87,8 @@ class LBFGS(Optimizer):
                 break
             searches, used = group["line_search_fn"] is not None, 1
             if searches:
-                found, used = strong_wolfe(partial(self._at, closure, place, d), start, length, d)
+                looks = group["max_eval"] - calls
+                found, used = strong_wolfe(partial(self._at, closure, place, d), start, length, d, looks)
                 length, loss, g, _ = found
             self._move(place + length * d)
             self._kept |= {"direction": d, "slope": start.grad}
@@ -193,7 +194,7 @@ def _as_torchs(out: Mapping[str, Tensor]) -> dict[str, Any]:
 # -- a line search for strong Wolfe conditions, with cubic interpolation (Nocedal and Wright, 2006, section 3.5)
 
 _LOWER, _FLATTER = 1e-4, 0.9  # the conditions: how much of the first slope the loss falls by, and the slope is at most
-_LEAST, _MOST = 1e-9, 25  # the change of an element from which on an interval is made smaller, and looks
+_LEAST = 1e-9  # the change of an element from which on an interval is made smaller
 
 
 class Point(NamedTuple):
@@ -216,15 +217,17 @@ def _cubic(a: Point, b: Point, low: float, high: float) -> float:
     return min(max(place, low), high)
 
 
-def strong_wolfe(at: Callable[[float], Point], first: Point, t: float, d: Vector) -> tuple[Point, int]:
-    """A point along the direction `d` that meets the conditions, and how often `at` was called, with `t` at first."""
+def strong_wolfe(at: Callable[[float], Point], first: Point, t: float, d: Vector, most: int) -> tuple[Point, int]:
+    """A point along the direction `d` that meets the conditions, or the best after `most` looks, and how often `at` was
+    called, with `t` at first.
+    """
 
     def high_at(p: Point) -> bool:
         return p.loss > first.loss + _LOWER * p.t * first.slope
 
     flat, largest = -_FLATTER * first.slope, float(np.abs(d).max())
     before, now = first, at(t)
-    for n in range(_MOST):
+    for n in range(most):
         too_high = high_at(now) or (n > 1 and now.loss >= before.loss)
         if not too_high and abs(now.slope) <= flat:
             return now, n + 1
@@ -233,11 +236,11 @@ def strong_wolfe(at: Callable[[float], Point], first: Point, t: float, d: Vector
         place = _cubic(before, now, now.t + 0.01 * (now.t - before.t), now.t * 10)
         before, now = now, at(place)
     else:
-        n, before = _MOST, first
+        n, before = most, first
     # an interval that is made smaller until the conditions hold
     low, high = sorted((before, now), key=lambda p: p.loss)
     calls, slow = n + 1, False
-    for _ in range(_MOST - n):
+    for _ in range(most - n):
         if abs(low.t - high.t) < (_LEAST / largest if largest else _LEAST):
             break
         a, b = sorted((low, high), key=lambda p: p.t)

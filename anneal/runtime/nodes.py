@@ -239,8 +239,10 @@ def changed_constant(before: Constants, now: Constants) -> str | None:
 def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
     """The nodes of `now` that the run before did not make of the same values.
 
-    Line by line the last ones are compared: what is made once, a moment of an optimiser, is made in the first run.
+    Line by line the last ones are compared: what is made once, a moment of an optimiser, is made in the first run. What
+    anneal's own layers make has the line that calls them, which may be another each time.
     """
+    values = {m.content for m in before}
     lines: dict[Any, tuple[list[Made], list[Made]]] = {}
     for n, run in enumerate((before, now)):
         for m in run:
@@ -248,7 +250,7 @@ def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
     found = []
     for old, new in lines.values():
         if len(old) < len(new):
-            found += new
+            found += [m for m in new if old or m.content not in values]
         else:
             last = old[len(old) - len(new) :]
             found += [b for a, b in zip(last, new, strict=True) if a.content != b.content]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -358,6 +359,54 @@ def facts(m: Any) -> Any:
     ]
 
 
+def stateless_calls(m: Any) -> Any:
+    """What a functional call leaves behind: buffers that the call itself binds or changes, ties, what is missing."""
+
+    class Counting(m.nn.Module):  # type: ignore[misc]
+        def __init__(self, in_place: bool) -> None:
+            super().__init__()
+            self.first, self.second = m.nn.Linear(2, 2, bias=False), m.nn.Linear(2, 2, bias=False)
+            self.second.weight = self.first.weight
+            self.register_buffer("seen", m.ones(2))
+            self.in_place = in_place
+
+        def forward(self, x: Any) -> Any:
+            if self.in_place:
+                self.seen += 1
+            else:
+                self.seen = self.seen + 1
+            return self.second(self.first(x)) * self.seen
+
+    found, call, x = [], m.func.functional_call, wave(m, 1, 2)
+    for in_place in (False, True):
+        net, given = start(m, Counting(in_place)), {"first.weight": m.eye(2)}
+        mine = m.zeros(2)
+        found += [call(net, given, x), net.seen.clone(), call(net, {**given, "seen": mine}, x), net.seen.clone(), mine]
+        found += [call(net, given, (x,), tie_weights=False), net.seen.clone(), net.second.weight is net.first.weight]
+        for ties, more in [(True, {}), (False, {}), (True, {"seen": mine}), (False, {"seen": mine})]:
+            try:
+                found.append(call(net, {**given, **more}, x, tie_weights=ties, strict=True))
+            except Exception:
+                found.append("refused")
+    return found
+
+
+def parts(m: Any) -> Any:
+    nn, table = m.nn, wave(m, 4, 3)
+    net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+    named = nn.Sequential(OrderedDict(up=nn.Linear(2, 3), act=nn.ReLU(), down=nn.Linear(3, 1)))
+    shown = [list(part.state_dict()) for part in (net[1:], net[:2], net[::2], named[1:], named[-1:], net[3:])]
+    bag = nn.EmbeddingBag.from_pretrained(table, mode="sum", padding_idx=1)
+    rows = nn.Embedding.from_pretrained(table, False, 1, max_norm=1.0, scale_grad_by_freq=True)
+    (rows(m.tensor([0, 1, 2, 2])) * wave(m, 4, 3)).sum().backward()
+    return [
+        shown,
+        named[1:](wave(m, 2, 3)).shape,
+        [bag(m.tensor([[0, 1, 3]])), bag.weight.requires_grad, rows.weight.requires_grad],
+        [rows.weight.grad, rows.weight],
+    ]
+
+
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "steps hooked": steps_hooked,
     "states hooked": states_hooked,
@@ -376,6 +425,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "parallel": parallel,
     "close": close,
     "facts": facts,
+    "stateless calls": stateless_calls,
+    "parts": parts,
 }
 
 

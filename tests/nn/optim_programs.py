@@ -193,6 +193,31 @@ def lbfgs(m: Any, values: list[Any], steps: int, state: Any = None) -> tuple[lis
     return [listed(p) for p in params], {"state": states, "param_groups": kept["param_groups"]}
 
 
+SEARCHES = {"short": {"max_iter": 2, "history_size": 3}, "few calls": {"max_iter": 4, "max_eval": 4}}
+
+
+def searches(m: Any, settings: Any) -> list[list[float]]:
+    """Losses of L-BFGS that searches along lines, over batches that change, and how often each step computes one."""
+    x, y, *weights = [
+        np.random.default_rng(i).standard_normal(s) for i, s in enumerate([(20, 4), (20, 1), (4, 6), (6, 1)])
+    ]
+    first, second = params = [m.nn.Parameter(m.tensor(w * 0.7)) for w in weights]
+    optimizer = m.optim.LBFGS(params, lr=0.1, line_search_fn="strong_wolfe", **settings)
+    out = []
+    for n in range(12):
+        part, calls = slice(n % 4 * 5, n % 4 * 5 + 5), []
+
+        def closure() -> Any:
+            optimizer.zero_grad()
+            loss = ((m.tanh(m.tensor(x[part]) @ first) @ second - m.tensor(y[part])) ** 2).mean()  # noqa: B023
+            loss.backward()
+            calls.append(loss)  # noqa: B023
+            return loss
+
+        out.append([float(f"{float(optimizer.step(closure)):.6g}"), len(calls)])
+    return out
+
+
 def listed(x: Any) -> Any:
     """A tensor as lists; what is none as it is."""
     return x.detach().tolist() if hasattr(x, "detach") else x
@@ -216,4 +241,5 @@ if __name__ == "__main__":
     values, state = lbfgs(torch, LBFGS_START, 2)
     history = {"values": values, "state": state, "after": lbfgs(torch, LBFGS_START, 5)[0]}
     found = {"torch": torch.__version__, "losses": table, "float64": wide, "lbfgs": history}
+    found["searches"] = {name: searches(torch, settings) for name, settings in SEARCHES.items()}
     TABLE.write_text(json.dumps(found, indent=0).replace(",\n", ", ") + "\n")

@@ -207,3 +207,22 @@ def test_a_layer_keeps_its_dtype(name: str) -> None:
         assert np.abs(y.float().numpy() - expected).max() < 4 * 2.0**-dtype.digits * np.abs(expected).max()
         y.float().square().sum().backward()
         assert {p.grad.dtype for p in model.parameters() if p.grad is not None} == {dtype}
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16])
+@pytest.mark.parametrize("momentum", [0.5, None])
+@pytest.mark.parametrize("name", ["BatchNorm1d", "InstanceNorm1d"])
+def test_running_statistics_move(name: str, momentum: float | None, dtype: DType) -> None:
+    """What a layer changes in place is its own tensor, not a float32 copy that was made for the computation."""
+    if name == "InstanceNorm1d" and momentum is None:
+        return
+    x = np.random.default_rng(0).normal(1.0, 2.0, size=(4, 3, 5)).astype(np.float32)
+    kept = []
+    for kind in (dtypes.float32, dtype):
+        layer = getattr(nn, name)(3, momentum=momentum, affine=True, track_running_stats=True).to(dtype=kind)
+        data = Tensor(x).cast(dtype).cast(kind)
+        for _ in range(3):
+            assert layer(data).dtype is kind
+        kept.append([t.float().numpy() for t in (layer.running_mean, layer.running_var, layer.eval()(data))])
+    for wide, narrow in zip(*kept, strict=True):
+        assert np.allclose(wide, narrow, rtol=0.02, atol=0.02)

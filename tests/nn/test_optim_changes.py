@@ -55,3 +55,14 @@ def test_the_norm_of_gradients_of_float64_is_one(p: float) -> None:
     np.testing.assert_allclose(found.item(), norm, rtol=1e-14)
     grads = np.concatenate([t.grad.numpy().ravel() for t in params if t.grad is not None])
     np.testing.assert_allclose(grads, flat * 0.3 / (norm + 1e-6), rtol=1e-14)
+
+
+def test_groups_take_names_too() -> None:
+    """`model.named_parameters()` in place of the parameters: alone, in groups, and in groups that are added."""
+    model = anneal.nn.Sequential(anneal.nn.Linear(2, 3), anneal.nn.Linear(3, 1))
+    named = list(model.named_parameters())
+    optimizer = anneal.optim.SGD([{"params": named[:1]}, {"params": iter(named[1:3]), "lr": 0.5}], lr=0.1)
+    optimizer.add_param_group({"params": named[3:]})
+    assert all(p is q for p, (_, q) in zip(optimizer.params, named, strict=True))
+    assert [len(g["params"]) for g in optimizer.param_groups] == [1, 2, 1]
+    assert len(anneal.optim.SGD(model.named_parameters(), lr=0.1).params) == 4

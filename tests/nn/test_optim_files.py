@@ -16,7 +16,17 @@ import anneal as an
 from anneal import optim
 from anneal.errors import DataError
 from anneal.tensor import Tensor, io
-from tests.nn.optim_programs import GOAL, LBFGS_START, OPTIMISERS, SCHEDULES, START, TABLE, lbfgs
+from tests.nn.optim_programs import (
+    GOAL,
+    LBFGS_START,
+    OPTIMISERS,
+    SCHEDULES,
+    SEARCHES,
+    START,
+    TABLE,
+    lbfgs,
+    searches,
+)
 
 Through = Callable[[Any, Path], Any]
 
@@ -199,3 +209,10 @@ def test_a_state_of_lbfgs_whose_nested_form_was_read_loses_nothing() -> None:
     other.load_state_dict(state)
     for name, t in optimizer.state_dict().items():
         np.testing.assert_array_equal(other.state_dict()[name].numpy(), t.numpy(), name)
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_line_search_calls_as_often_as_torchs(name: str) -> None:
+    """At most as often as `max_eval` leaves to it, beyond its first look."""
+    found = searches(an, SEARCHES[name])
+    np.testing.assert_allclose(found, json.loads(TABLE.read_text())["searches"][name], rtol=1e-5)

@@ -15,7 +15,7 @@ import pytest
 
 from anneal import nn
 from anneal.nn import functional as F
-from anneal.tensor import Tensor
+from anneal.tensor import Tensor, jit
 
 ROUNDS = 6
 
@@ -143,3 +143,27 @@ def test_errors_are_those_of_the_op_in_each_round() -> None:
         model(Tensor(np.ones((1, 4), np.float32))).numpy()
         with pytest.raises(ValueError, match="linear"):
             model(Tensor(np.ones((1, 3), np.float32)))
+
+
+def layers_that_make_constants() -> dict[str, tuple[nn.Module, tuple[Tensor, ...], dict[str, Tensor]]]:
+    x, rows = Tensor(np.ones((3, 2, 6), np.float32)), Tensor([0, 1, 2, 1])
+    out, left = Tensor([[False, True, False], [False, False, True]]), Tensor.ones(3, 3, dtype="bool").triu(1)
+    return {
+        "attention": (nn.MultiheadAttention(6, 3), (x, x, x), {"key_padding_mask": out, "attn_mask": left}),
+        "encoder": (nn.TransformerEncoderLayer(6, 3, 8, 0.0), (x,), {"src_key_padding_mask": out}),
+        "bags": (nn.EmbeddingBag(3, 2), (rows, Tensor([0, 2])), {}),
+    }
+
+
+@pytest.mark.parametrize("name", layers_that_make_constants())
+def test_a_captured_layer_may_be_called_from_several_lines(name: str) -> None:
+    """What it makes of numbers has the line that calls it: the same numbers on another line are no other ones."""
+    layer, args, options = layers_that_make_constants()[name]
+    fast = jit(layer)
+    found = [fast(*args, **options)]
+    found.append(fast(*args, **options))
+    found.append(fast(*args, **options))
+    found.append(fast(*args, **options))
+    for y in found:
+        first, wanted = (v[0] if isinstance(v, tuple) else v for v in (y, layer(*args, **options)))
+        np.testing.assert_allclose(first.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from anneal import nn
 from anneal.errors import ShapeError
 from anneal.tensor import Tensor, functional as F
 from tests.helpers import check_values, optional
@@ -190,3 +191,16 @@ def test_mistakes_are_named_at_the_call(name: str) -> None:
     call, message = MISTAKES[name]
     with pytest.raises(ShapeError, match=message):
         call()
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("name", ["Conv", "ConvTranspose", "InstanceNorm"])
+def test_lazy_layers_take_an_example_without_a_batch(name: str, axes: int) -> None:
+    settings = {"affine": True} if name == "InstanceNorm" else {"out_channels": 4, "kernel_size": 2, "groups": 2}
+    lazy = getattr(nn, f"Lazy{name}{axes}d")(**settings)
+    made = getattr(nn, f"{name}{axes}d")(6, **settings)
+    x = Tensor.rand(6, *(5, 4, 3)[:axes])
+    assert lazy(x).shape == made(x).shape
+    assert {n: t.shape for n, t in lazy.state_dict().items()} == {n: t.shape for n, t in made.state_dict().items()}
+    lazy.load_state_dict(made.state_dict())
+    assert lazy(x.unsqueeze(0)).squeeze(0).tolist() == made(x).tolist()
