@@ -68,7 +68,7 @@ def realize(tensors: Handles) -> None:
         raise UserError("a function of host_call gets arrays and must not compute tensors: its device waits for it")
     here.effects += 1
     numbering = here.numbering()
-    for together in (with_others(tensors, numbering), tensors):
+    for together in with_others(tensors, numbering), tensors:
         by_device: dict[str, list[Handle]] = {}
         for t in together:
             if is_computed_late(t) or not is_realized(t.uop):
@@ -77,11 +77,10 @@ def realize(tensors: Handles) -> None:
             for name, group in by_device.items():
                 if not _ran_again(group, name):
                     _realize_on(group, name)
-        except Exception:
+            break
+        except Exception:  # an error of values that nobody asked for is not this read's
             if together is tensors:
                 raise
-            continue  # an error of values that nobody asked for is not this read's
-        break
     if by_device:
         reset(numbering)
 

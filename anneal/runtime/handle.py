@@ -266,11 +266,9 @@ class Handle:
         else:
             root, recipe = base, step
             try:
-                was = _get_was(base)
+                recipe = _get_was(base).below(step)
             except AttributeError:  # it never was a view
                 pass
-            else:
-                recipe = was.below(step)
         self._base = View(root, recipe, step, over)
         views = root._views
         if views is None:
