@@ -151,9 +151,9 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     >>> result_type(Tensor([1]), 2.5), result_type(Tensor([1]), 2)
     (dtypes.float32, dtypes.int32)
     """
-    total: Tensor = (
-        tensor1 if isinstance(tensor1, Tensor) or isinstance(tensor2, Tensor) else Tensor(tensor1)
-    ) + tensor2
+    # of tensors nothing but dtypes counts: their shapes need not broadcast
+    a, b = [t.reshape(-1)[:0] if isinstance(t, Tensor) else t for t in (tensor1, tensor2)]
+    total: Tensor = (a if isinstance(a, Tensor) or isinstance(b, Tensor) else Tensor(a)) + b
     return total.dtype
 
 

@@ -417,7 +417,9 @@ def _trapezoids(t: Tensor, x: Any, dx: Number, dim: int) -> Tensor:
     if x is None:
         return both * float(dx)
     places = t._lift(x)
-    return both * (places.diff().reshape(row_shape(-1, at, t.ndim)) if places.ndim == 1 else places.diff(dim=at))
+    return both * (
+        places.diff().reshape(row_shape(-1, at, t.ndim)) if places.ndim == 1 else places.diff(dim=at - t.ndim)
+    )
 
 
 @function("functional autocast=float32")

@@ -68,7 +68,7 @@ def realize(tensors: Handles) -> None:
         raise UserError("a function of host_call gets arrays and must not compute tensors: its device waits for it")
     here.effects += 1
     numbering = here.numbering()
-    for together in (with_others(tensors, numbering), tensors):
+    for together in with_others(tensors, numbering), tensors:
         by_device = defaultdict(list)
         for t in together:
             if is_computed_late(t) or not is_realized(t.uop):

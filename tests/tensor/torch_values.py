@@ -64,6 +64,8 @@ CALLS = [
     "an.pow(np.int64(2), M[0].half())", "an.sub(np.float32(2), M[0].half())",
     *[f"(an.tensor([0.5, -0.25, 2048.0]).half() {op} {by}).clamp(-60000, 60000)" for op, by in (("*", "65536.0"), ("*", "2**17"), ("/", "131072.0 * 32768"))],
     "2.0**20 / (M[0].half() + 32)", "an.tensor([256.0]).half().mul_(100000.0 / 1024 / 2).int()", "an.tensor([64.0]).half().div_(65536.0).mul(1024)",
+    "an.trapezoid(X, M[:2, :3].T.reshape(2, 3)[:, :, None].expand(2, 3, 4))", "an.trapezoid(X, M)", "an.cumulative_trapezoid(X, M, dim=1)",
+    "an.trapezoid(X, M[0])", "an.zeros(2, dtype=an.result_type(X, U)) + 1", "an.zeros(2, dtype=an.result_type(U, 2))",
     *[f"an.cdist(an.zeros(2, 0), an.zeros(3, 0), {p})" for p in ("0.0", "1.0", "2.0", "float('inf')")], "F.pdist(an.zeros(3, 0), float('inf'))",
     *[f"an.tensor([88.0, -1000.0, 60000.0]).half().round(decimals={n})" for n in (3, 1, -1)],
     "an.zeros(3).half().copy_(an.ones(3))", "an.eye(2, dtype=an.bool)", "an.full((2,), 1, dtype=an.bool)",
