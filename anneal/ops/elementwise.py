@@ -329,13 +329,10 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     >>> Tensor([0.0]).lerp(Tensor([10.0]), 0.25)
     Tensor([2.5], dtype=float32)
     """
-    end = x._lift(end)
-    way, w = end - x, weight if isinstance(weight, _SCALARS) else x._lift(weight)
+    end, w = x._lift(end), x._lift(weight)
+    way = end - x
     near: Tensor = x + way * w
-    far: Tensor = end - way * (1 - w)
-    if isinstance(w, _SCALARS):
-        return near if abs(w) < 0.5 else far
-    return choose(w.abs() < 0.5, near, far)
+    return choose(w.abs() < 0.5, near, end - way * (1 - w))
 
 
 @function("in_place autocast=widest")
