@@ -12,8 +12,7 @@ from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError, TransformError
 from anneal.rewrite import rebuild, rebuilt, unfolded
 from anneal.schedule.fusion import CostModel, refusals
-from anneal.schedule.passes import run_passes
-from anneal.schedule.passes.memory_plan import nbytes, uses
+from anneal.schedule.passes import nbytes, run_passes, uses
 from anneal.schedule.records import Call, Kernel, Origin, Plan, Value
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
