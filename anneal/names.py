@@ -408,10 +408,8 @@ CostModel""",
 Reason pieces_of""",
         "masks": """
 dead_side read_elements wishes""",
-        "memory": """
-nbytes""",
         "passes": """
-PASSES PERMUTATION donate fusible_reduces indexed kernel_graph overwrites_rows run_passes simplify_indices""",
+PASSES PERMUTATION donate fusible_reduces indexed kernel_graph nbytes overwrites_rows run_passes simplify_indices""",
         "plan": """
 PlanPart Stage clear_cache graph in_parts live_nodes origins parametrise plan_for refused stages""",
         "records": """

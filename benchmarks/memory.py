@@ -107,7 +107,7 @@ def plan_figures(case: Case) -> dict[str, Any]:
 
 def memory_of(plan: Any, overwritten: Mapping[int, int]) -> dict[str, Any]:
     """The bytes of a plan's values, by what they are."""
-    from anneal.schedule.memory import nbytes
+    from anneal.schedule import nbytes
 
     values, calls = plan.values, plan.calls
     first: dict[int, int] = {}

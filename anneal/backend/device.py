@@ -174,8 +174,6 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
     buffers leaves the device: a loop meets the same ones every second round. Keys are ids: of an owner that is kept,
     and of buffers that are the device's."""
 
-    __slots__ = ("_keys",)
-
     def __init__(self, most: int, heavy: int) -> None:
         super().__init__(most, heavy)
         self._keys: dict[int, set[Ints]] = {}  # by the ids of the buffers
@@ -208,6 +206,7 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
 
     def __delitem__(self, key: Ints) -> None:
         super().__delitem__(key)
+        self.weight -= self._weights.pop(key)
         for b in {*key[1:]}:
             keys = self._keys[b]
             keys.discard(key)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from anneal.schedule.cost_model import CostModel
     from anneal.schedule.fusion import Reason, pieces_of
     from anneal.schedule.masks import dead_side, read_elements, wishes
-    from anneal.schedule.memory import nbytes
     from anneal.schedule.passes import (
         PASSES,
         PERMUTATION,
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
         fusible_reduces,
         indexed,
         kernel_graph,
+        nbytes,
         overwrites_rows,
         run_passes,
         simplify_indices,

@@ -12,8 +12,7 @@ from anneal import cache, settings
 from anneal.errors import AnnealError, CompilerError, TransformError
 from anneal.rewrite import rebuild, rebuilt, unfolded
 from anneal.schedule.fusion import CostModel, refusals
-from anneal.schedule.memory import nbytes, uses
-from anneal.schedule.passes import run_passes
+from anneal.schedule.passes import nbytes, run_passes, uses
 from anneal.schedule.records import Call, Kernel, Origin, Plan, Value
 from anneal.schedule.shared import BUILDING, WITH_PLANS
 
@@ -31,22 +30,6 @@ _WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 # A plan's key is the program's structure, the target's cost model and the compiler's code, for it depends on nothing
 # else. A kernel's graph is kept as text of its own and read only if it is needed: a device that finds its code on
 # disk too never does.
-
-
-def recall(program: UOp, cost_model: CostModel) -> Plan | None:
-    """The plan of a parametrised program, if a process before this one kept it."""
-    if settings.current().debug >= 5 or not cache.enabled():  # 5: the passes are to be seen
-        return None
-    return cache.load("plans", cache.disk_key(program.key, cost_model), decode_plan)
-
-
-def keep(program: UOp, cost_model: CostModel, plan: Plan, seconds: float) -> None:
-    """Save a plan that took `seconds` to make."""
-    if seconds >= _WORTH and cache.enabled():
-        distinct = len(plan.kernels)
-        label = f"{len(plan.calls)} kernels, {distinct} distinct: {', '.join(k.name for k in plan.kernels[:3])}"
-        key = cache.disk_key(program.key, cost_model)
-        cache.save("plans", key, encode_plan(plan), label + (", ..." if distinct > 3 else ""))
 
 
 def encode_plan(plan: Plan) -> dict[str, Any]:
@@ -205,13 +188,18 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
                 found = _plans.find((program, cost_model))
                 if found is not None:
                     return found, storages[: found.inputs], True
-                plan = recall(program, cost_model)
+                key = cache.disk_key(program.key, cost_model) if cache.enabled() else None
+                # 5: the passes are to be seen
+                plan = cache.load("plans", key, decode_plan) if settings.current().debug < 5 else None
                 if plan is None:
                     begun = time.perf_counter()
                     with uncollected():
                         plan = run_passes(program, cost_model).plan
                     assert plan is not None
-                    keep(program, cost_model, plan, time.perf_counter() - begun)
+                    if key is not None and time.perf_counter() - begun >= _WORTH:
+                        names = [k.name for k in plan.kernels]
+                        label = f"{len(plan.calls)} kernels, {len(names)} distinct: {', '.join(names[:3])}"
+                        cache.save("plans", key, encode_plan(plan), label + ", ..." * (len(names) > 3))
         finally:
             a.phase = phase
         _plans.keep((program, cost_model), plan, len(toposort((program,))))

@@ -11,7 +11,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -83,8 +83,6 @@ class Weighed(dict[K, V]):
     [3, 4, 0]
     """
 
-    __slots__ = ("_weights", "heavy", "most", "weight")
-
     def __init__(self, most: int, heavy: int) -> None:
         super().__init__()
         self.most, self.heavy, self.weight = most, heavy, 0
@@ -102,11 +100,9 @@ class Weighed(dict[K, V]):
         self.weight += weight - self._weights.pop(key, 0)
         self[key], self._weights[key] = value, weight
         while len(self) > self.most or (self.weight > self.heavy and len(self) > _LEAST):
-            del self[next(iter(self))]
-
-    def __delitem__(self, key: K) -> None:
-        super().__delitem__(key)
-        self.weight -= self._weights.pop(key)
+            old = next(iter(self))
+            del self[old]
+            self.weight -= self._weights.pop(old, 0)
 
     def clear(self) -> None:
         """Forget all entries."""
@@ -115,7 +111,7 @@ class Weighed(dict[K, V]):
         self.weight = 0
 
 
-references: Final = sys.getrefcount  # to an object, the argument's own among them
+references = sys.getrefcount  # to an object, the argument's own among them
 
 
 class Users:

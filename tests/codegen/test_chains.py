@@ -20,8 +20,8 @@ from anneal.errors import CompilerError
 from anneal.nn import functional as F
 from anneal.runtime import Execution, Launch, compiled
 from anneal.schedule import CostModel, graph, plan_for
-from anneal.schedule.memory import nbytes
 from anneal.schedule.passes import narrow_products
+from anneal.schedule.passes.memory_plan import nbytes
 from anneal.tensor import Tensor, Variable
 from anneal.uop import Op, UOp, const, dtypes, toposort
 from tests.codegen.evaluated import evaluated

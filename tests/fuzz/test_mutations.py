@@ -140,7 +140,7 @@ def swapped_reduce() -> Iterator[None]:
 @contextmanager
 def overlapping_memory() -> Iterator[None]:
     """A memory plan that frees a temporary at its first reader, not its last."""
-    from anneal.schedule import memory as module
+    from anneal.schedule.passes import memory_plan as module
 
     right = module._same_size
 

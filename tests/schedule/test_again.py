@@ -12,9 +12,9 @@ import pytest
 from anneal import settings
 from anneal.codegen import kernel_info
 from anneal.runtime import plan_of, values
-from anneal.schedule import Plan, clear_cache, memory
-from anneal.schedule.memory import peak_bytes
-from anneal.schedule.passes import kernel_groups
+from anneal.schedule import Plan, clear_cache
+from anneal.schedule.passes import kernel_groups, memory_plan as memory
+from anneal.schedule.passes.memory_plan import peak_bytes
 from anneal.tensor import Tensor, functional as F
 from benchmarks.models import CASES, Case, Images, planned
 

@@ -12,9 +12,8 @@ from anneal.codegen import generate
 from anneal.errors import CompilerError
 from anneal.runtime import plan_of, values
 from anneal.schedule import Plan, clear_cache
-from anneal.schedule.memory import arrange
 from anneal.schedule.passes import memory_plan
-from anneal.schedule.passes.memory_plan import overwrites_rows, shared_temporaries
+from anneal.schedule.passes.memory_plan import arrange, overwrites_rows, shared_temporaries
 from anneal.tensor import Tensor, functional as F
 from tests.tiers import thinned
 

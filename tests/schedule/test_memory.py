@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from anneal.schedule import memory
-from anneal.schedule.memory import arrange, nbytes, peak_bytes
+from anneal.schedule.passes import memory_plan as memory
+from anneal.schedule.passes.memory_plan import arrange, nbytes, peak_bytes
 from anneal.schedule.records import Call, Kernel, Value
 from anneal.uop import const, dtypes
 

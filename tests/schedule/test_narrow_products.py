@@ -64,6 +64,12 @@ def test_errors_of_each_precision() -> None:
     assert product("high", a, b).tolist() != product("highest", a, b).tolist(), "it is computed in another way"
 
 
+def test_sums_of_a_value_times_a_number_are_no_products() -> None:
+    x, number = Tensor(np.ones((M, K), np.float32)), Tensor(np.float32(3)).realize()
+    an.set_float32_matmul_precision("high")
+    assert (x * number).sum(1).tolist() == [3.0 * K] * M
+
+
 @pytest.mark.parametrize("precision", ["high", "medium", "highest"])
 @pytest.mark.parametrize("scale", [0, 30, -30, None])
 def test_magnitudes_that_float16_has_not(precision: str, scale: int | None) -> None:

@@ -27,13 +27,12 @@ from anneal.schedule import name_of
 from anneal.uop import UOp
 from anneal.uop.sizes import Size, Sizes, evaluator
 
+_MOST, _MOST_IN_C = 4, 16  # more threads only queue for the interpreter lock, which those in C do not take
 # NumPy walks what is broadcast or strided in chunks of this many elements. With its own 8192 a row added to a matrix
 # takes half again as long.
 _CHUNK = 2048
 # whether a block of np.errstate keeps chunks as they were set in it
 _APART = np.__version__.startswith("1.")
-# More threads than this only queue for the interpreter lock; threads in C do not take it.
-_MOST, _MOST_IN_C = 4, 16
 _OF_BLAS = ("openblas_get_num_threads", "openblas_set_num_threads", "cblas_sgemm", "cblas_dgemm")
 
 

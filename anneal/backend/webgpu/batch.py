@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import wgpu
@@ -34,33 +34,32 @@ _CUT_SPARES = 3  # a command buffer costs more than a wait: it must spare this m
 # - a cut: at the begin of a command buffer wgpu waits once for all uses in it, writes too.
 
 
-B = TypeVar("B", bound=Hashable)
-State = dict[B, Literal["read", "written"]]
+State = dict[Any, Literal["read", "written"]]  # of buffers, which are told apart alone
 
 
 @frozen
-class BufferUse(Generic[B]):
+class BufferUse:
     """The buffers that a dispatch binds, to read and to write."""
 
-    reads: Sequence[B]
-    writes: Sequence[B]
+    reads: Sequence[Any]
+    writes: Sequence[Any]
 
 
 @dataclass(slots=True)
-class Section(Generic[B]):
+class Section:
     """The dispatches from `begin` to `end`, in a command buffer of their own if `cut`, after a fence over `fence`."""
 
     begin: int
     end: int
     cut: bool = False
-    fence: tuple[B, ...] = ()
+    fence: tuple[Any, ...] = ()
 
 
-def _runs(uses: Sequence[BufferUse[B]]) -> Iterator[tuple[int, int]]:
+def _runs(uses: Sequence[BufferUse]) -> Iterator[tuple[int, int]]:
     """Ranges of dispatches in a row that are independent of each other."""
     begin = 0
-    read: set[B] = set()
-    written: set[B] = set()
+    read: set[Any] = set()
+    written: set[Any] = set()
     for n, use in enumerate(uses):
         if not written.isdisjoint(use.reads) or not written.isdisjoint(use.writes) or not read.isdisjoint(use.writes):
             yield begin, n
@@ -71,7 +70,7 @@ def _runs(uses: Sequence[BufferUse[B]]) -> Iterator[tuple[int, int]]:
         yield begin, len(uses)
 
 
-def _waits(uses: Sequence[BufferUse[B]], state: State[B]) -> int:
+def _waits(uses: Sequence[BufferUse], state: State) -> int:
     """The number of `uses` that wait, in a command buffer that has left its buffers in `state`; updates `state`."""
     waits = 0
     for use in uses:
@@ -81,13 +80,13 @@ def _waits(uses: Sequence[BufferUse[B]], state: State[B]) -> int:
     return waits
 
 
-def sections(uses: Sequence[BufferUse[B]]) -> list[Section[B]]:
+def sections(uses: Sequence[BufferUse]) -> list[Section]:
     """Cuts and fences for a sequence of dispatches."""
     out = []
-    state: State[B] = {}
+    state: State = {}
     for begin, end in _runs(uses):
         run = uses[begin:end]
-        section: Section[B] = Section(begin, end)
+        section = Section(begin, end)
         if end - begin > 1:
             plain = _waits(run, dict(state))
             stale = tuple(dict.fromkeys(b for use in run for b in use.reads if state.get(b) == "written"))
@@ -115,7 +114,7 @@ _QUERIES = 4096  # the most that one query set may hold
 _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 
 
-def _use(program: WebGpuProgram, buffers: Buffers) -> BufferUse[DeviceBuffer]:
+def _use(program: WebGpuProgram, buffers: Buffers) -> BufferUse:
     reads, writes = ([buffers[p.slot] for p in program.kernel.params if p.written is kind] for kind in (False, True))
     return BufferUse(reads, writes)
 

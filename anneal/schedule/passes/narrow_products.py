@@ -104,19 +104,18 @@ def _cast_first(sink: UOp, order: Nodes) -> tuple[UOp, Nodes]:
 
 def _is_sum(u: UOp) -> bool:
     """Is a node a sum of products that are so many that they are worth more kernels?"""
-    is_sum = u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.dtype is _F32 and u.src[0].op is Op.MUL
-    return is_sum and all(isinstance(n, int) for n in u.src[0].shape) and math.prod(u.src[0].shape) >= _WORTH
+    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype is not _F32 or u.src[0].op is not Op.MUL:
+        return False
+    shape = u.src[0].shape
+    if any(f.shape != shape for f in u.src[0].src):
+        return False  # a number is no factor
+    return all(isinstance(n, int) for n in shape) and math.prod(shape) >= _WORTH
 
 
 def _is_large(u: UOp) -> bool:
-    """Is a node such a sum, and not one of attention's?"""
-    return _is_sum(u) and not _is_batched(u) and not any(_scores_of(_value(f)) for f in u.src[0].src)
-
-
-def _is_batched(u: UOp) -> bool:
-    """Is a product one of several? Those of attention are, whose chains stay as they are (`fusion/chains.py`)."""
-    left, right = [_alone(f).shape for f in u.src[0].src]
-    return any(left[a] == right[a] == n != 1 for a, n in enumerate(u.src[0].shape) if a not in u.arg[1])
+    """Is a node such a sum, and not one of attention's, which are one of several each, or read scores: its chains stay
+    as they are (`fusion/chains.py`)."""
+    return _is_sum(u) and not _axes(u).batch and not any(_scores_of(_value(f)) for f in u.src[0].src)
 
 
 def _scores_of(x: UOp) -> Nodes:
@@ -154,19 +153,13 @@ def _chained(order: Nodes, least: int) -> dict[UOp, tuple[int | None, ...]]:
         kept = [a for a, n in enumerate(value.shape) if n != 1 and scores.shape[a] == 1]
         if scores.size * _F32.itemsize < least or bool(found[0]) == bool(found[1]) or len(kept) != 1:
             continue
-        if any(_of_a_head(x) < _LONG for x in found[work]):
+        if any(axes.size(axes.rows + axes.columns) < _LONG for axes in map(_axes, found[work])):
             continue
         values = [value, *[f for x in found[work] for f in x.src[0].src]]
         if all(is_made_of(f, dtypes.bfloat16) for f in values):
             out.update({x: x.arg[1] * 2 for x in found[work]})
             out[u] = (None, kept[0]) if work == 0 else (kept[0], None)
     return out
-
-
-def _of_a_head(score: UOp) -> int:
-    """The scores of one of several products."""
-    left, right = [_alone(f).shape for f in score.src[0].src]
-    return math.prod([n for a, n in enumerate(score.shape) if left[a] != right[a]])
 
 
 def _base(x: UOp) -> tuple[UOp, list[int]]:
@@ -201,7 +194,8 @@ def _how(u: UOp, precision: str) -> tuple[_Axes, bool] | None:
     if kinds == [_F16, _F16] or any(k is not dtypes.bfloat16 for k in kinds) and precision == "highest":
         return None
     axes = _axes(u)
-    if axes is None or axes.size(axes.depth) % _STEP:
+    depth = axes.size(axes.depth)
+    if not (axes.rows and axes.columns and axes.depth) or depth != axes.size(u.arg[1]) or depth % _STEP:
         return None
     if any(n % _TILE and n < _RAGGED for n in (axes.size(axes.rows), axes.size(axes.columns))):
         return None
@@ -231,22 +225,19 @@ def _alone(factor: UOp) -> UOp:
     return (x.src[0] if x.op is Op.EXPAND else x).cast(_F32)
 
 
-def _axes(u: UOp) -> _Axes | None:
-    """The axes of a product of matrices; None for another sum."""
+# Whether an axis of each kind is summed, and is one of the left factor's and of the right one's.
+_KINDS = ((False, True, True), (False, True, False), (False, False, True), (True, True, True))
+
+
+def _axes(u: UOp) -> _Axes:
+    """The axes of a sum of products, as far as they are of these kinds."""
     shape = u.src[0].shape
     left, right = [_alone(f).shape for f in u.src[0].src]
-    if any(f.shape != shape for f in u.src[0].src):
-        return None
-    kinds = [(left[a] == n, right[a] == n) for a, n in enumerate(shape)]
-    wide = [a for a, n in enumerate(shape) if n != 1]
-    depth = tuple([a for a in wide if a in u.arg[1]])
-    if any(kinds[a] != (True, True) for a in depth):
-        return None
-    batch, rows, columns = (
-        tuple([a for a in wide if a not in depth and kinds[a] == kind])
-        for kind in ((True, True), (True, False), (False, True))
-    )
-    return _Axes(batch, rows, columns, depth, shape) if rows and columns and depth else None
+    kinds = [(a in u.arg[1], left[a] == n, right[a] == n) for a, n in enumerate(shape)]
+    batch, rows, columns, depth = [
+        tuple([a for a, n in enumerate(shape) if n != 1 and kinds[a] == kind]) for kind in _KINDS
+    ]
+    return _Axes(batch, rows, columns, depth, shape)
 
 
 # -- the product ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from anneal.uop import dtypes
 from tests.codegen import kernels as K
 
 
-def use(reads: str, writes: str) -> BufferUse[str]:
+def use(reads: str, writes: str) -> BufferUse:
     return BufferUse(tuple(reads), tuple(writes))
 
 

@@ -7,18 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anneal.codegen.dialects.wgsl.expressions import (
-    COMPONENTS,
-    PACKED,
-    by_constant,
-    cast,
-    component,
-    literal,
-    packing,
-    stored_type,
-    type_of,
-    unseen,
-)
+from anneal.codegen.dialects.wgsl.expressions import (  # isort: skip
+    COMPONENTS, PACKED, by_constant, cast, component, literal, packing, stored_type, type_of, unseen,
+)  # fmt: skip
 from anneal.codegen.dialects.wgsl.modules import segments
 from anneal.codegen.dialects.writer import Dialect, Shared, Writer, bare
 from anneal.codegen.lanes import is_whole, memory_of
