@@ -41,9 +41,9 @@ from anneal.runtime.nodes import (
     base_of,
     bound_shape,
     buffer_leaf,
+    call_of,
     forget_become,
     host_storage,
-    is_call,
     is_computed_late,
     is_realized,
     memory_of,
@@ -57,7 +57,18 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
-from anneal.runtime.uses import Args, CallHistory, Fun, KnownCalls, Options, note_call, passed_calls, used_unseen
+from anneal.runtime.uses import (
+    Args,
+    CallHistory,
+    Fun,
+    KnownCalls,
+    Options,
+    check_unchanged,
+    note_call,
+    passed_calls,
+    second_backward,
+    used_unseen,
+)
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import (

@@ -88,16 +88,16 @@ def is_computed_late(t: Handle) -> bool:
     return u.op is not Op.PARAM
 
 
-def is_call(u: UOp) -> bool:
-    """True for memory of a result of a captured call, whose backward is its own (`flowing.py`).
+def call_of(u: UOp) -> Any:
+    """The captured call of which memory is a result, whose backward is its own (`flowing.py`); None of other memory.
 
     Args:
         u: the BUFFER.
     """
     made = u.arg.made_by
     if made.__class__ is not UOp or made.op is not Op.CALL or made.arg[0].name != "function":
-        return False
-    return made.src[-1].arg.derivative.captured is not None
+        return None
+    return made.src[-1].arg.derivative.captured
 
 
 def buffer_leaf(storage: Storage, shape: Shape) -> UOp:

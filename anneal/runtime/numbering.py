@@ -17,7 +17,7 @@ from anneal.backend import nothing
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, Handle, Ref
-from anneal.runtime.nodes import is_call, is_realized
+from anneal.runtime.nodes import call_of, is_realized
 from anneal.uop import SYMBOLIC, Known, Line, Op, Recent, Src, UOp, arena, line_of, toposort
 from anneal.uop.sizes import symbolic_arg
 
@@ -337,7 +337,7 @@ class Numbering:
         """The templates of memory through which gradients go on, each followed by that of its graph."""
         out = []
         for u in self.passed:  # it grows meanwhile
-            made = None if is_call(u) else u.arg.made_by
+            made = u.arg.made_by if call_of(u) is None else None
             template = self._moved(made, False) if made.__class__ is Late else None
             if template is None and made is not None and (origin := u.arg.origin) is not None:
                 template = self.learn(origin)

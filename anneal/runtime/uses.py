@@ -17,7 +17,7 @@ from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles, Ref, emptied, filled, flat
 from anneal.runtime.nodes import base_of, is_computed_late, is_realized, sources_of, storage_of, with_lines
 from anneal.runtime.numbering import Log, Numbering, numbering_of
-from anneal.uop import Nodes, UOp, toposort
+from anneal.uop import Nodes, Some, UOp, toposort
 
 _ROUNDS = 2  # of a loop, one after another, after which its calls are late
 _WAIT = 32  # calls that are launched after one that should have been
@@ -309,13 +309,9 @@ class LateCall:
         if id(ref(result)) not in made_of(self.results, self._log, self._place):
             return False
         if self.spent:
-            raise GradientError(
-                f"backward: passes the call of {self._name} a second time, and what it kept for its backward went with "
-                "the first one: use backward(retain_graph=True) then"
-            )
+            raise second_backward(self._name)
         if not all(map(is_, map(_NODES, self._leaves), self._nodes)):
-            for t, _ in _changed(self._leaves, self._nodes):
-                raise self._error(t)
+            check_unchanged(self._name, self._leaves, list(map(base_of, self._nodes)))
         there = set(map(_GRADIENTS, self._leaves)) - {None}
         if there and any(g.late or not is_realized(g.uop) for g in there if isinstance(g, Handle)):
             self._history.missed()  # gradients add up that wait: they would be one graph, which grows with each call
@@ -327,12 +323,6 @@ class LateCall:
         for r in self.results:
             if (t := r()) is not None:
                 t._spent = True
-
-    def _error(self, t: Handle) -> GradientError:
-        return GradientError(
-            "backward: one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: a leaf of shape {t.uop.shape} that the call of {self._name} read has other values since"
-        )
 
     def end(self) -> None:
         """Something is computed: what is made of the results later was not computed with them."""
@@ -353,20 +343,37 @@ class LateCall:
         at, leaves, nodes = self._ended
         if not any(r() is not None for r in self.results) and here.computations > at + _ROUNDS:
             return False
-        there = [(t, u) for r, node in zip(leaves, nodes) if (t := r()) is not None and (u := node()) is not None]
-        changed = _changed([t for t, _ in there], [u for _, u in there])
-        if changed:
-            below = set(toposort((result.uop,), sources=sources_of))
-            for t, u in changed:
-                if u in below:
-                    raise self._error(t)
+        check_unchanged(self._name, [r() for r in leaves], [node() for node in nodes], result)
         return True
 
 
-def _changed(leaves: Handles, nodes: Nodes) -> list[tuple[Handle, UOp]]:
-    """The leaves that want gradients and show other memory than these nodes, each with its node's."""
-    rows = [(t, base_of(u)) for t, u in zip(leaves, nodes, strict=True) if t._leaf and t._wants]
-    return [(t, u) for t, u in rows if is_computed_late(t) or base_of(t.uop) is not u]
+def check_unchanged(name: str, leaves: Sequence[Handle | None], memory: Some, result: Handle | None = None) -> None:
+    """Raise GradientError where a leaf that a captured call read, and that wants a gradient, shows other memory now: of
+    a `result`, if that is below it.
+
+    Args:
+        name: the captured function's.
+        leaves: those that are left, with the `memory` that they showed.
+    """
+    below: set[UOp] = set()
+    for t, u in zip(leaves, memory, strict=True):
+        if t is None or u is None or not (t._leaf and t._wants and (is_computed_late(t) or base_of(t.uop) is not u)):
+            continue
+        if result is not None and not below:
+            below = set(toposort((result.uop,), sources=sources_of))
+        if result is None or u in below:
+            raise GradientError(
+                "backward: one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: a leaf of shape {t.uop.shape} that the call of {name} read has other values since"
+            )
+
+
+def second_backward(name: str) -> GradientError:
+    """The error of a second backward through a call of the captured function `name`."""
+    return GradientError(
+        f"backward: passes the call of {name} a second time, and what it kept for its backward went with the first "
+        "one: use backward(retain_graph=True) then"
+    )
 
 
 def passed_calls(result: Handle) -> list[LateCall]:

@@ -15,7 +15,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
-from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_realized, storage_of
+from anneal.runtime import Inside, Late, Numbering, base_of, call_of, here, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -293,10 +293,10 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
             found[id(call)] = call
             if call.alone:
                 return []
-            passed = [u for u in call.inputs() if u.arg.made_by is not None]
-            if len(found) > _TOGETHER or not all(map(is_call, passed)):
+            passed = [call_of(u) for u in call.inputs() if u.arg.made_by is not None]
+            if len(found) > _TOGETHER or None in passed:
                 return []
-            rest += [u.arg.made_by.src[-1].arg.derivative.captured for u in passed]
+            rest += passed
     graded = {base_of(n) for t in live if found and _is_pending(t._grad) for n in leaf_nodes(t)}
     several = list(found.values())
     return several if all([call.joins((key, n), graded) for n, call in enumerate(several)]) else []  # noqa: C419
@@ -350,8 +350,8 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, P
         for u in map(numbering.leaves.__getitem__, runtime.numbers_of(rest.pop())):
             if u is not None and u not in seen:
                 seen.add(u)
-                if is_call(u):
-                    found[u] = u.arg.made_by.src[-1].arg.derivative.captured
+                if (call := call_of(u)) is not None:
+                    found[u] = call
                 elif (graph := graphs.get(numbering.known[u])) is not None:
                     rest.append(graph)
     return found

@@ -16,7 +16,7 @@ from typing import Any
 from anneal import runtime
 from anneal.errors import GradientError, JitError
 from anneal.rewrite import over, rebuild, value_of
-from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory, parameters_like
+from anneal.runtime import Again, base_of, here, is_realized, memory_of, over_memory, parameters_like
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back, whole
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, toposort
@@ -196,10 +196,7 @@ class PendingCall:
     def pull(self, inputs: Nodes, _: Any, __: Any, given: Some) -> Some:
         """The gradients of the call's inputs."""
         if self._kept is None:
-            raise GradientError(
-                f"backward: passes the call of {self._backward.name} a second time, and what it kept for its backward "
-                "went with the first one: use backward(retain_graph=True) then"
-            )
+            raise runtime.second_backward(self._backward.name)
         self._check()
         if here.hooks is not None:
             here.hooks.append(self)
@@ -216,18 +213,9 @@ class PendingCall:
 
     def _check(self) -> None:
         """Raise GradientError where a leaf that the call read has other values since: its gradient would be missing."""
-        for n in self._backward.inputs if self._kept is not None else ():
-            leaf = self._leaves[n]
-            storage = leaf.arg if leaf.op is Op.BUFFER else memory_of(leaf)
-            t = storage.owner()
-            if t is None or not (t._leaf and t._wants):
-                continue
-            if is_computed_late(t) or base_of(t.uop) is not leaf:
-                raise GradientError(
-                    "backward: one of the variables needed for gradient computation has been modified by an inplace "
-                    f"operation: a leaf of shape {t.shape} that the call of {self._backward.name} read has other "
-                    "values since"
-                )
+        leaves = self.inputs()
+        owners = [(u.arg if u.op is Op.BUFFER else memory_of(u)).owner() for u in leaves]
+        runtime.check_unchanged(self._backward.name, owners, leaves)
 
     def joined_for_good(self) -> None:
         """The gradients are computed with what is made of them, and none comes again."""
