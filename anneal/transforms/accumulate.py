@@ -15,7 +15,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
-from anneal.runtime import Inside, Late, Numbering, base_of, call_of, here, is_realized, storage_of
+from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, here, is_realized, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -123,11 +123,14 @@ def _call_after() -> None:
 
 
 def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> Live:
-    """The leaves that graphs may have, with their nodes; of earlier ones that are memory only those `below` the result.
-    Raises GradientError for two leaves of one node."""
-    # nothing was made of the value of now of one that is late and unused
-    used = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
-    own = [(t, (t.uop,) if t._alias is None else leaf_nodes(t)) for t in used]
+    """The leaves that graphs may have, with their nodes; of earlier ones that are memory those that may be `below` the
+    result. Raises GradientError for two leaves of one node."""
+    own = [
+        (t, (t.uop,) if t._alias is None else leaf_nodes(t))
+        for t in leaves
+        # nothing was made of the value of now of one that is late and unused
+        if t.late is None or t.late.is_used() or t is result
+    ]
     changed = runtime.earlier_nodes(leaves, below)
     several = [n for _, group in own for n in group]
     if not changed and len(set(several)) == len(several):
@@ -196,18 +199,15 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     origins = numbering.origins()
     if numbering.calls_python:
         return None
-    known, seen = numbering.known, None
+    known = numbering.known
     calls: dict[UOp, PendingCall] = {}
     joined: list[PendingCall] = []
+    holes: list[UOp] = []
     if numbering.passed:
         calls = _calls_below(numbering, root, origins)
         joined = _joined(calls, (root, seed, *origins), leaves)
-    else:
-        seen = _seen_memory(numbering, leaves, result)
-    holes = [numbering.template(u) for call in joined for u in call.memory()]
-    if seen is None:
-        below = {numbering.leaves[n] for u in (root, *origins) for n in runtime.numbers_of(u)}
-        seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, below))
+        holes = [numbering.template(u) for call in joined for u in call.memory()]
+    seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
     hooks = here.context.tensors.hooked
     if (
@@ -216,11 +216,13 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
-    ends = [] if joined else list(calls)
-    inputs = [root, *holes, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
-    inputs += [*[known[u] for u in ends], *origins]
-    ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()] if joined else []
-    ways += [way for call in joined for way in call.ways(joined)]
+    ends, ways = [] if joined else list(calls), []
+    inputs = [root, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
+    if graded := [g for g in before if g is not None]:
+        inputs += numbering.all_of(graded)
+    if joined:
+        ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()]
+        ways += [way for call in joined for way in call.ways(joined)]
     key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen], *[g is None for g in before])
     made: list[UOp | None] = []
 
@@ -241,37 +243,16 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
 
 
-def _seen_memory(numbering: Numbering, leaves: list[Tensor], result: Tensor) -> Seen | None:
-    """`_seen` where each leaf is memory and has no other node that was read, as in a loop that goes on; else None."""
-    known, nodes, found = numbering.known, [], []
-    for t in leaves:
-        if t.late is None:
-            n = t.uop
-            base = n.src[0] if n.op is _RESHAPE else n
-            if base.op is not _BUFFER or t._alias is not None:
-                return None
-            nodes.append(n)
-            template = known.get(base)
-            if template is not None:
-                found.append((t, n, template))
-        elif t.late.is_used() or t is result:
-            return None
-    if len(set(nodes)) < len(nodes) or runtime.earlier_nodes(leaves, known):
-        return None
-    return found
-
-
 def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
     """The leaves that may be below templates, each with a node and its template."""
     known, found = numbering.known, []
     below: set[UOp] = set()
-    # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
-    lazy = any(map(runtime.has_leaf, roots))
     for t, group in live:
         for n in group:
             base = n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n  # `base_of`
             if n is t._alias or (t.late is None and n is t.uop):
-                if base in known or (base.op is not _BUFFER and (lazy or base.tag is None)):
+                # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
+                if base in known or (base.op is not _BUFFER and (base.tag is None or any(map(has_leaf, roots)))):
                     found.append((t, n, known[base] if base in known else numbering.learn(n)))
             # of a leaf that is changed and not used there are no two nodes below, and a loop has one key
             elif base in known or not any(u.op is _BUFFER and u not in known for u in toposort((n,))):
