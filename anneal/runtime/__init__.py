@@ -11,7 +11,6 @@ from anneal.doors import opened_later
 from anneal.errors import JitError
 from anneal.runtime.context import (
     Context,
-    alone,
     cache_statistics,
     capturing,
     compile_seconds,
@@ -19,6 +18,7 @@ from anneal.runtime.context import (
     forbid_in_capture,
     forbid_in_jit,
     here,
+    modes,
     observed,
     outdate_captures,
     resolve_device,

@@ -57,7 +57,7 @@ def around_host_calls(
     watched = (
         here.recordings or here.observers or here.watchers or dry or (SYMBOLIC.seen and has_variables(toposort(lazy)))
     )
-    kept = None if watched else here.context.tensors.kept
+    kept = None if watched else here.tensors.kept
     computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:

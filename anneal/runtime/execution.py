@@ -13,7 +13,7 @@ from anneal import schedule, settings
 from anneal.backend import Array, MemoryReport, cost_models, get_device, memory_report
 from anneal.errors import UserError
 from anneal.runtime.calls import around_host_calls, call_host, called_now
-from anneal.runtime.context import default_device, here
+from anneal.runtime.context import default_device, here, modes
 from anneal.runtime.handle import Handle, Handles, note_earlier
 from anneal.runtime.late import RUNS, become_late
 from anneal.runtime.launch import rounds_of
@@ -36,7 +36,7 @@ _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` 
 def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
-    if lazy and here.context.tensors.host_calls:
+    if lazy and here.tensors.host_calls:
         return around_host_calls(uops, lazy, device_name, launched, called)
     return launched(uops, lazy, device_name)
 
@@ -45,11 +45,8 @@ def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
 def tracing() -> Iterator[list[Handle]]:
     """A block in which nothing runs: tensors that would have been computed are collected, still lazy."""
     noted: list[Handle] = []
-    here.tracing.append(noted)
-    try:
+    with modes(tracing=[*here.tracing, noted]):
         yield noted
-    finally:
-        here.tracing.pop()
 
 
 def realize(tensors: Handles) -> None:
@@ -169,7 +166,7 @@ def _ran_again(group: Handles, name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late else t.uop.provenance[1:3]) for t in group]
-    loops = here.context.tensors.host_calls and any(map(has_calls, templates))
+    loops = here.tensors.host_calls and any(map(has_calls, templates))
     others, looped = _looped(group, numbering) if loops else ([], ())
     for t, late in others:
         late.node_of(t)  # what nodes read is kept
@@ -219,7 +216,7 @@ def _keep(nodes: Nodes, leaves: Nodes) -> None:
     """Have results of loops taken from memory for as long as somebody has the graphs that read them."""
     for u, leaf in zip(nodes, leaves, strict=True):
         rows = u.arg[0].for_reverse(u.src)
-        here.context.tensors.kept[u] = leaf, () if u in rows else rows
+        here.tensors.kept[u] = leaf, () if u in rows else rows
 
 
 def _loops_again(group: Handles, numbering: Numbering) -> bool:
@@ -228,7 +225,7 @@ def _loops_again(group: Handles, numbering: Numbering) -> bool:
     if not (late and _are_plain(group)):
         return False
     # another thread may add to what is kept meanwhile: its references are listed at once
-    return all(u is None or u not in numbering.known for u in [r() for r in here.context.tensors.kept.keyrefs()])
+    return all(u is None or u not in numbering.known for u in [r() for r in here.tensors.kept.keyrefs()])
 
 
 def _exchanged(t: Handle, name: str) -> bool:
@@ -289,7 +286,7 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     others: list[tuple[Handle, Late]] = []
     looped: Src = ()
     if run is None:
-        if not (context.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
+        if not (here.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
             return False
         others, looped = _looped(group, numbering)
         run = RUNS.find((*key, looped))
@@ -370,7 +367,7 @@ def plan_of(tensors: Handles, max_buffers: int = 128) -> Plan:
     No device is opened.
     """
     roots = [t.uop for t in tensors]
-    if here.context.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(roots)):
+    if here.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(roots)):
         raise UserError(
             "plan_of: the host is called between plans, so there are several; realize what goes into the call"
         )

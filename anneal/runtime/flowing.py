@@ -53,7 +53,7 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
     graphs = [*lazy.values(), *[t.uop for t in state]]
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
-    wanting = set(map(shown, here.context.tensors.live_nodes()))
+    wanting = set(map(shown, here.tensors.live_nodes()))
     sizes: Known = {}
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):

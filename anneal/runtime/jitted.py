@@ -443,7 +443,7 @@ def _pending_gradients() -> Handles:
     """The gradients that leaves have now, but for those that another thread is taking: their values are its own to
     compute, together with other participants where a group adds them up.
     """
-    tensors = here.context.tensors
+    tensors = here.tensors
     elsewhere = {n for r in tensors.recordings for n in r.graded}
     found = [t._grad for t in tensors.live_leaves() if id(t) not in elsewhere]
     return [g for g in found if not (g is None or isinstance(g, Inside) or (tensors.host_calls and exchanges(g.uop)))]
@@ -457,7 +457,7 @@ def _name_of(function: Any) -> str:
 
 
 def _stamp() -> tuple[int, int]:
-    return here.context.tensors.generation, here.context.tensors.flags
+    return here.tensors.generation, here.tensors.flags
 
 
 def _said(kind: Any) -> str:

@@ -86,20 +86,15 @@ class Execution(Holding):
         self.plan, self.programs, self.device, self._again = plan, programs, device, again
         self.values = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
         self.own = []
-        buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
-            buffers[: len(step.inputs)] = buffers_of(step.inputs)
-            for v, buffer in zip(plan.outputs, buffers_of(step.outputs), strict=True):
-                buffers[v] = buffer
+            given = buffers_of([*step.inputs, *step.outputs])
             if scratch is None:
                 device.alloc_all(plan.temporaries, self.own)
                 scratch = self.own
         except BaseException:
             self.close()  # a traceback may keep this for longer
             raise
-        for v, t in plan.memory:
-            buffers[v] = scratch[t]
-        self.buffers = buffers
+        self.buffers = buffers = buffers_in(plan, given, scratch)
         if again and (found := device.batches.of(programs, buffers)):
             self.batch = found
             if self.values:
@@ -177,6 +172,23 @@ def buffers_of(storages: Storages) -> list[OpaqueBuffer]:
         storages: the storages.
     """
     return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
+
+
+def buffers_in(plan: Plan, given: Buffers, scratch: Buffers) -> list[OpaqueBuffer]:
+    """The buffers of a plan's values, by number.
+
+    Args:
+        plan: the plan.
+        given: those of its inputs, and then of its outputs.
+        scratch: its temporaries.
+    """
+    count = len(given) - len(plan.outputs)
+    buffers: list[Any] = [*given[:count], *[None] * (len(plan.values) - count)]
+    for v, buffer in zip(plan.outputs, given[count:], strict=True):
+        buffers[v] = buffer
+    for v, t in plan.memory:
+        buffers[v] = scratch[t]
+    return buffers
 
 
 def _prepared(device: AnyDevice, programs: Sequence[Program], calls: Any, buffers: Sequence[Any], values: Sizes) -> Any:
@@ -275,7 +287,7 @@ class Round:
         self.storages = [_reused(size, dtype, device.name) for size, dtype in kinds]
         with arena().located():
             self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
-        self.nbytes = sum([_nbytes(s) for s in self.storages])
+        self.nbytes = sum([_nbytes(s) for s in self.storages]) or 1  # 0 once it was forgotten
         self._writing = False
         self._look()
 

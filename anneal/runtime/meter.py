@@ -13,7 +13,7 @@ from typing import Any
 from anneal.backend import Timed, nothing
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
-from anneal.runtime.context import here
+from anneal.runtime.context import modes
 from anneal.runtime.launch import Execution, Staged
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
@@ -445,8 +445,5 @@ def metered(meter: Meter | None = None) -> Iterator[Meter]:
     [5]
     """
     meter = meter or Meter()
-    outer, here.meter = here.meter, meter
-    try:
+    with modes(meter=meter):
         yield meter
-    finally:
-        here.meter = outer

@@ -15,7 +15,7 @@ import numpy as np
 
 from anneal.backend import AnyDevice, Array, Storage, get_device
 from anneal.errors import JitError
-from anneal.runtime.context import here
+from anneal.runtime.context import here, modes
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, brief
 from anneal.runtime.handle import Handle, Handles, Inside, Ref, emptied, filled
@@ -245,7 +245,7 @@ def _below(roots: Nodes, stop: Collection[UOp] = ()) -> set[UOp]:
 
 def _reaches(u: UOp, covered: Collection[UOp]) -> bool:
     """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
-    leaves = set(map(base_of, here.context.tensors.live_nodes()))
+    leaves = set(map(base_of, here.tensors.live_nodes()))
     return any(base_of(n) in leaves for n in _below([u], {n for n in covered if base_of(n) not in leaves}))
 
 
@@ -253,19 +253,13 @@ def _reaches(u: UOp, covered: Collection[UOp]) -> bool:
 def recording(kept: bool) -> Iterator[Recording]:
     """Note what this thread does inside the block."""
     r = Recording(kept)
-    here.recordings.append(r)
-    everybodys = here.context.tensors.recordings
+    everybodys = here.tensors.recordings
     everybodys.append(r)
-    here.observers.append(r.steps.append)
-    here.assigned.append(r.assigned)
-    outer, here.made = here.made, r.made
+    observers, assigned = [*here.observers, r.steps.append], [*here.assigned, r.assigned]
     try:
-        yield r
+        with modes(recordings=[*here.recordings, r], observers=observers, assigned=assigned, made=r.made):
+            yield r
     finally:
-        here.made = outer
-        here.assigned.pop()
-        here.observers.pop()
-        here.recordings.pop()
         everybodys.remove(r)
 
 

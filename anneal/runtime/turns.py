@@ -17,7 +17,7 @@ from anneal.rewrite import applied, over, rebuild
 from anneal.runtime.bodies import Choice, DeviceCall, Loop
 from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, buffers_of, compiled, new_outputs
+from anneal.runtime.launch import Holding, buffers_in, buffers_of, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
 from anneal.runtime.steps import Buffers, HostCall, Launch, Storages
 from anneal.uop import Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
@@ -114,11 +114,7 @@ class _Steps:
                 scratch = where[id(plan)] = []
                 device.alloc_all(plan.temporaries, scratch)
                 own += scratch
-            buffers: list[Any] = [None] * len(plan.values)
-            for v, s in (*enumerate(step.inputs), *zip(plan.outputs, step.outputs, strict=True)):
-                buffers[v] = buffer(s)
-            for v, t in plan.memory:
-                buffers[v] = scratch[t]
+            buffers = buffers_in(plan, list(map(buffer, (*step.inputs, *step.outputs))), scratch)
             for c, program in zip(plan.calls, made, strict=True):
                 yield program, [buffers[v] for v in c.args]
 

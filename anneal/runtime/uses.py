@@ -13,7 +13,7 @@ from weakref import ref
 
 from anneal.errors import GradientError
 from anneal.rewrite import rebuild
-from anneal.runtime.context import here
+from anneal.runtime.context import here, modes
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles, Ref, emptied, filled, flat
 from anneal.runtime.nodes import base_of, is_computed_late, is_realized, sources_of, storage_of, with_lines
 from anneal.runtime.numbering import Log, Numbering, numbering_of
@@ -58,8 +58,8 @@ class Given:
         found = iter(tensors)
         args = filled(self.args, found)
         options = {k: filled(v, found) for k, v in self.options.items()}
-        here.grad, here.autocast = self.grad, self.autocast
-        results = flat(run(*args, **options))
+        with modes(defers=False, became=None, grad=self.grad, autocast=self.autocast):
+            results = flat(run(*args, **options))
         return [*[t for t, new in zip(results, self.results, strict=True) if new], *[tensors[i] for i in self.changed]]
 
 
@@ -187,8 +187,6 @@ def _made_again(logs: Iterable[Log]) -> None:
     """
     new: dict[int, Any] = {}
     done: dict[int, tuple[Any, Any]] = {}
-    grad, defers, became, autocast = here.grad, here.defers, here.became, here.autocast
-    here.defers, here.became = False, None
     try:
         for log in logs:
             for run, given, refs, made in log:
@@ -212,8 +210,6 @@ def _made_again(logs: Iterable[Log]) -> None:
         raise GradientError(
             "a hook, or retain_grad, comes after the tensor was used and something was computed: register it before"
         ) from None
-    finally:
-        here.grad, here.defers, here.became, here.autocast = grad, defers, became, autocast
     for r, t in done.values():
         old = r()
         if old is None or old._spent or not old._wants:

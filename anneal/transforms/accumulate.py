@@ -88,7 +88,7 @@ def backward(
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
     effects = here.effects
-    device, moved = result._device, here.context.tensors.moved  # gradients may come back to other devices
+    device, moved = result._device, here.tensors.moved  # gradients may come back to other devices
     with BUILDING, releasing(retain, create_graph):
         passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if moved or t._device == device]
@@ -209,7 +209,7 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
         holes = [numbering.template(u) for call in joined for u in call.memory()]
     seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
-    hooks = here.context.tensors.hooked
+    hooks = here.tensors.hooked
     if (
         (hooks and any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen))
         or Inside in map(type, before)
@@ -302,7 +302,7 @@ def _given(
 ) -> list[Tensor | None]:
     """Give the leaves their gradients, late; the others of the templates are the cotangents that are returned."""
     rows = [None if u is None else Late(numbering, u, line) for u, line in zip(templates, lines, strict=True)]
-    hooked = bool(here.context.tensors.hooked)  # where there is no hook, none adds one
+    hooked = bool(here.tensors.hooked)  # where there is no hook, none adds one
     for (t, _, _), late in zip(seen, rows):
         if late is not None:
             grad = t._grad

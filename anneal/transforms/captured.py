@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from anneal import runtime
-from anneal.errors import GradientError, JitError
+from anneal.errors import JitError
 from anneal.rewrite import over, rebuild, value_of
-from anneal.runtime import Again, base_of, here, is_realized, memory_of, over_memory, parameters_like
+from anneal.runtime import Again, base_of, here, is_realized, memory_of, modes, over_memory, parameters_like
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back, whole
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, toposort
@@ -47,13 +47,11 @@ class Backward:
         self._passes: dict[Any, tuple[Again, list[int], list[int]]] = {}
         self.history = runtime.CallHistory()
         self.alone = False  # whether its gradients are computed by themselves alone
-        made, here.made = here.made, []
-        try:
+        made: list[Any] = []
+        with modes(made=made):
             grads = [g for g in self.gradients(self.cotangents) if g is not None]
-            if here.made:
-                raise JitError(f"it makes data of the host ({here.made[0].where})")
-        finally:
-            here.made = made
+        if made:
+            raise JitError(f"it makes data of the host ({made[0].where})")
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
             runtime.note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
         plain = _plain(grads)
@@ -74,7 +72,7 @@ class Backward:
     def begin(self, leaves: Nodes, kept: Nodes, sizes: Sizes) -> list[UOp]:
         """The nodes that the results of a call are to remember; the call read `leaves`, keeps what it `kept`, and its
         Variables had these values."""
-        here.context.tensors.derivatives = True
+        here.tensors.derivatives = True
         call = PendingCall(self, leaves, kept, sizes)
         derivative = Derivative(self.name, call.pull)
         derivative.captured = call

@@ -171,7 +171,7 @@ def retain_grad(x: Tensor) -> None:
 def hooks_of(x: Tensor) -> Hooks | None:
     """The hooks of a tensor."""
     if x._leaf:
-        return x._hooks if id(x) in here.context.tensors.hooked else None
+        return x._hooks if id(x) in here.tensors.hooked else None
     if x.late is not None:
         return None
     storage = storage_of(x.uop)
@@ -215,7 +215,7 @@ def _check(name: str, x: Tensor, hook: Any) -> None:
 
 
 def _of_leaf(x: Tensor) -> Hooks:
-    table = here.context.tensors.hooked
+    table = here.tensors.hooked
     if id(x) not in table:
         x._hooks = Hooks(x)
         table[id(x)] = x
@@ -319,7 +319,7 @@ def hooked(x: Tensor, g: UOp) -> UOp:
 
 def after_accumulation(x: Tensor) -> None:
     """Call the hooks that wait for a leaf's `.grad`."""
-    if id(x) in here.context.tensors.hooked:
+    if id(x) in here.tensors.hooked:
         for hook in list(x._hooks.after.values()):
             here.effects += 1
             with no_grad():

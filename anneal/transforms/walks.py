@@ -14,7 +14,7 @@ from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import detached, from_memory, reshape, spread, to_memory
 from anneal.rewrite import substitute, value_of
-from anneal.runtime import HostFunction, Rules, base_of, here, sources_of, storage_of
+from anneal.runtime import HostFunction, Rules, base_of, here, modes, sources_of, storage_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 
@@ -282,11 +282,8 @@ def of_stand_ins(function: Callable[[], Some]) -> tuple[Some, list[UOp]]:
         function: has the stand-ins; a user's rule may be below it.
     """
     mark = arena().watermark()
-    here.depth += 1
-    try:
+    with modes(depth=here.depth + 1):
         return function(), arena().since(mark)
-    finally:
-        here.depth -= 1
 
 
 def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> Some:
@@ -376,7 +373,7 @@ def _calls_on(path: Path) -> dict[UOp, _Call]:
     """The results of calls on a path, each with its call; what the call was made of is before all of them."""
     calls: dict[Any, _Call] = {}  # by what is equal for all results of one
     found: dict[UOp, _Call] = {}
-    if here.context.tensors.host_calls or here.context.tensors.derivatives:
+    if here.tensors.host_calls or here.tensors.derivatives:
         for y, _ in path:
             if y.op in CALLS and (rules := rules_of(y)) is not None:
                 function = y.arg[0]
