@@ -33,8 +33,6 @@ _ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
-_holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
-_tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
@@ -69,9 +67,7 @@ LEARNED = _Learned()
 def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
-    _holes.clear()
     LEARNED.forget_masks()
-    _tags.clear()
     LEARNED.carried.clear()
     LEARNED.outlived.clear()
 
@@ -115,10 +111,7 @@ class Numbering:
     """
 
     def __init__(self, home: Any) -> None:
-        tag = _tags[home]
-        if tag is None:
-            tag = _tags[home] = (_HOLE, home)
-        self.tag: tuple[Any, ...] = tag
+        self.tag = _HOLE, home
         self.leaves: list[UOp | None] = []
         self.known: Known = {}
         self.nodes: Known = {}
@@ -179,13 +172,10 @@ class Numbering:
             n = len(self.leaves)
             # a loop gives the same number to the same memory every second time
             place = storage.place
-            if place is not None and place[0] == n and place[1] is self.tag:
+            if place is not None and place[0] == n and place[1] == self.tag:
                 hole = place[2]
             else:
-                key = self.tag, n, flat.dtype, flat.shape, storage.device
-                hole = _holes[key]
-                if hole is None:
-                    hole = _holes[key] = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
+                hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
                 LEARNED.masks[hole] = _FIRST << n
             if storage.derivative is not None:
@@ -201,10 +191,7 @@ class Numbering:
         if place[2] is hole and place[4] == u.shape:
             found = place[3]
         else:
-            known = hole, u.arg, u.tag
-            found = _holes[known]
-            if found is None:
-                found = _holes[known] = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
+            found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
             if place[2] is hole:
                 storage.place = (*place[:3], found, u.shape)
         self.known[u] = found
@@ -226,7 +213,7 @@ class Numbering:
                 place = None if storage is None else storage.place
                 if (
                     place is not None
-                    and (place[0] == len(leaves) and place[1] is tag and place[4] == u.shape)
+                    and (place[0] == len(leaves) and place[1] == tag and place[4] == u.shape)
                     and (storage.made_by is None and storage.derivative is None)
                 ):
                     found = place[2] if u is flat else place[3]
