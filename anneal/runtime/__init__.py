@@ -53,6 +53,7 @@ from anneal.runtime.nodes import (
     note_constants,
     note_made,
     seen,
+    shown,
     sources_of,
     storage_of,
 )

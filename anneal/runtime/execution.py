@@ -13,7 +13,7 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import Array, MemoryReport, cost_models, get_device, memory_report
 from anneal.errors import UserError
-from anneal.runtime.calls import around_host_calls, call_host, called_now
+from anneal.runtime.calls import around_host_calls, call_host, called_now, keep
 from anneal.runtime.context import default_device, here, modes
 from anneal.runtime.handle import Handle, Handles, note_earlier
 from anneal.runtime.late import RUNS, become_late
@@ -188,7 +188,8 @@ def _ran_again(group: Handles, name: str) -> bool:
         return made[: len(wanted)]
 
     _realize_on(group, name, compute)
-    _keep(nodes, found)
+    for u, leaf in zip(nodes, found, strict=True):
+        keep(u, leaf, u.arg[0].for_reverse(u.src))
     if steps.complete:
         key = name, get_device(name).cost_model, *templates
         RUNS.keep((*key, looped) if loops else key, (steps, numbers), len(toposort(templates)))
@@ -212,13 +213,6 @@ def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, La
         if u.op is Op.HOST_CALL:  # its reverse may come
             found.update(dict.fromkeys(u.arg[0].for_reverse(u.src)))
     return others, tuple(found)
-
-
-def _keep(nodes: Nodes, leaves: Nodes) -> None:
-    """Have results of loops taken from memory for as long as somebody has the graphs that read them."""
-    for u, leaf in zip(nodes, leaves, strict=True):
-        rows = u.arg[0].for_reverse(u.src)
-        here.tensors.kept[u] = leaf, () if u in rows else rows
 
 
 def _loops_again(group: Handles, numbering: Numbering) -> bool:
@@ -306,8 +300,9 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     leaves = numbering.leaves
     memory = [leaves[n].arg for n in numbers]  # the templates read them
     made = steps.again(device, memory, _are_plain(group), {})
-    if looped:
-        _keep([numbering.node(u) for u in looped], made[len(group) :])
+    for template, leaf in zip(looped, made[len(group) :], strict=True):
+        u = numbering.node(template)
+        keep(u, leaf, u.arg[0].for_reverse(u.src))
     storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are
     said = [*by_tensor, *lines]
     if [s.line for s in storages] != said:  # another round left them there, as a rule

@@ -294,16 +294,17 @@ class Round:
     def _look(self) -> None:
         """Count the references to the held objects, which have no other user yet."""
         # no local name may refer to one of them here
-        self._users = Users([*self.leaves, *map(base_of, self.leaves), *self.storages])
+        self.users = Users([*self.leaves, *map(base_of, self.leaves), *self.storages])
 
     def take(self, copied: bool = True) -> bool:
         """Begin to write the memory again; False if its contents are still used. If they may be `copied`, who uses a
         little of them gets a copy."""
         if self._writing or not self.nbytes:
             return False
-        more = self._users.more()
-        if more and self._forgot_calls(more):
-            more = self._users.more()
+        more = self.users.more()
+        if more:
+            self.forget_calls(more)
+            more = self.users.more()
         if more and not (copied and self._copied(more)):
             return False
         for s in self.storages:
@@ -311,19 +312,14 @@ class Round:
         self._writing = True
         return True
 
-    def forget_calls(self) -> bool:
-        """Forget calls whose results nobody has any more, with what these have read; whether none is left."""
-        more = self._users.more()
-        self._forgot_calls([0] * len(self._users.held) if more is None else more)
-        return all(s.made_by is None for s in self.storages)
-
-    def _forgot_calls(self, more: list[int]) -> bool:
-        """Forget calls whose results nobody has any more: they may keep others of this memory for their backward."""
+    def forget_calls(self, more: list[int] | None) -> bool:
+        """Forget calls whose results nobody has any more, with what these have read, which may be others of this
+        memory; whether none is left."""
         n = len(self.storages)
-        gone = [s for i, s in enumerate(self.storages) if s.made_by is not None and not any(more[i::n])]
-        for s in gone:
-            s.made_by = None
-        return bool(gone)
+        for i, s in enumerate(self.storages):
+            if more is None or not any(more[i::n]):
+                s.made_by = None
+        return all(s.made_by is None for s in self.storages)
 
     def done(self) -> None:
         """The memory was written, and tensors show it."""
@@ -333,7 +329,7 @@ class Round:
 
     def let_go(self) -> bool:
         """Free the memory if it is unused; True if it was freed."""
-        if self._writing or self._users.more() is not None:
+        if self._writing or self.users.more() is not None:
             return False
         self.forget()
         return True
@@ -342,7 +338,7 @@ class Round:
         """Hold the memory no longer, from the end of a round on that is being written: it goes with its last user."""
         self.nbytes = 0
         if not self._writing:
-            self.storages, self.leaves, self.bound, self._users = [], [], [], Users([])
+            self.storages, self.leaves, self.bound, self.users = [], [], [], Users([])
 
     def _copied(self, more: list[int]) -> bool:
         """Give those who use a little of the memory a copy of it; whether that could be done."""
@@ -361,7 +357,7 @@ class Round:
             old.reused = False
             with arena().located():
                 self.leaves[i] = buffer_leaf(self.storages[i], self.leaves[i].shape)
-        self._users.held.clear()
+        self.users.held.clear()
         self._look()
         return True
 

@@ -50,6 +50,17 @@ def base_of(u: UOp) -> UOp:
     return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
 
 
+def shown(u: UOp) -> UOp:
+    """The node that a node gives another shape.
+
+    Args:
+        u: the node.
+    """
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u
+
+
 def sources_of(u: UOp) -> Src:
     """The nodes from which the node `u` was computed; a realised tensor's buffer remembers its graph as `origin`."""
     if u.op is Op.BUFFER:

@@ -111,6 +111,14 @@ class HostFunction:
         """
         return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
 
+    def for_reverse(self, src: Src) -> Nodes:
+        """Nodes of the results that its reverse alone reads.
+
+        Args:
+            src: the sources.
+        """
+        return []
+
     def arrays(self, given: Arrays) -> list[Array]:
         """The results for these arrays. Raises ShapeError or DTypeError for one that is not as declared.
 

@@ -15,7 +15,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
-from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, here, is_realized, storage_of
+from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, here, is_realized, shown, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -232,7 +232,8 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
                 stack.enter_context(call.joined())
             grads = gradient_of([(numbering.node(root), seed)], [*[n for _, n, _ in seen], *ends])
         nodes = [None if g is None else ended(g if old is None else old.uop + g) for g, old in zip(grads, before)]
-        made[:] = [*nodes, *map(_unshaped, grads[len(seen) :])]
+        # cotangents in the shape in which they are computed
+        made[:] = [*nodes, *[None if g is None else shown(g) for g in grads[len(seen) :]]]
         return made, [None if u is None else u.provenance[1:3] for u in made]
 
     found = runtime.composite(numbering, key, inputs, compute)
@@ -348,13 +349,6 @@ def _through(result: Tensor, calls: Nodes, given: list[Tensor | None], live: Liv
             lazy.append(result)
         runtime.realize(lazy)
     return _added(None, [(u, reshape(c.uop, u.shape) if c.shape else c.uop) for u, c in there], live)
-
-
-def _unshaped(u: UOp | None) -> UOp | None:
-    """A cotangent in the shape in which it is computed."""
-    while u is not None and u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u
 
 
 def _check(result: Tensor) -> None:
