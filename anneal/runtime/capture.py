@@ -38,6 +38,9 @@ class Capture:
     """
 
     _seen: Sequence[Ref] = ()  # tensors without which it cannot be replayed
+    running = False
+    _gives_arguments = False  # whether a result shows the memory of an argument
+    _viewed = False  # whether the state had views when it was last written
 
     def __init__(self, run: Recording) -> None:
         given = self._watch_over(run)
@@ -63,7 +66,6 @@ class Capture:
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
         self._note([r.ref for r in self.reads.values()], [w.ref for w in self._states])
-        self._viewed = False  # whether the state had views when it was last written
         self._watch()
         # as a graph's plan is known; `_placed` makes others of them
         self.planned = [step.plan for step in run.steps if isinstance(step, Launch)]
@@ -94,8 +96,6 @@ class Capture:
         self.generation, self.flags = self.tensors.generation, self.tensors.flags
         self.bound = dict(run.call.bound)  # the values of Variables: the arguments', and those that calls find
         self.drawn = run.drawn
-        self.running = False
-        self._gives_arguments = False  # whether a result shows the memory of an argument
         return {id(s): n for n, s in enumerate(run.call.storages)}
 
     def _note(self, reads: Sequence[Ref], state: Sequence[Ref]) -> None:

@@ -86,11 +86,11 @@ class Context:
     [3.0, 6.0] True 1
     """
 
+    plans_found = plans_made = 0
+    compile_seconds = 0.0
+
     def __init__(self, device: str | None = None) -> None:
         self.device = None if device is None else resolve_device(device)
-        self.plans_found = 0
-        self.plans_made = 0
-        self.compile_seconds = 0.0
         self.profiled: WeakSet[Plan] = WeakSet()  # whose kernels' times were told (ANNEAL_DEBUG=2)
 
     def __enter__(self) -> Context:

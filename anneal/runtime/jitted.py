@@ -104,13 +104,14 @@ class Jit(Generic[P, R]):
         run: what runs it as it stands, where its own call comes here.
     """
 
+    _late = False  # whether the last call was late
+    _replayed: Any = None  # the key of the capture that was replayed last
+
     def __init__(self, function: Callable[P, R], run: Callable[P, R] | None = None) -> None:
         self.function = function
         self._run = run or function  # calls it, where the function's own call comes here
         self.captures: dict[Any, Capture | None] = {}
         self._last: dict[Any, _Last] = {}
-        self._late = False  # whether the last call was late
-        self._replayed: Any = None  # the key of the capture that was replayed last
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that are not captured, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         # an object's attributes are its own, and asked of it

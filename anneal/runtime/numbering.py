@@ -110,19 +110,19 @@ class Numbering:
         home: the place in the program at which templates begin.
     """
 
+    log: Log | None = None  # from the first call on of a tensor that a gradient flows through
+    misses, spent, why = 0, 0.0, ""  # calls that were made, their seconds, and the first one's reason
+    retired = False
+    nbytes, limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
+    calls_python = False  # whether a gradient is a function's of Python
+
     def __init__(self, home: Any) -> None:
         self.tag = _HOLE, home
         self.leaves: list[UOp | None] = []
         self.known: Known = {}
         self.nodes: Known = {}
         self.tensors: list[Ref] = []
-        self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
-        # calls that were made, their seconds, and the first one's reason
-        self.misses, self.spent, self.why = 0, 0.0, ""
-        self.retired = False
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
-        self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
-        self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[Late] = []  # records of numberings before that are used here
         self.lates: list[ref[Late]] = []  # that stand for such graphs

@@ -199,6 +199,8 @@ class StepsAgain:
         tells: whether it is noted where the nodes of its plans come from; then the first run has memory of its own.
     """
 
+    complete = True  # whether all that they read has a number
+
     def __init__(
         self,
         memory: list[Storage],
@@ -210,7 +212,6 @@ class StepsAgain:
         self.steps: list[Run] = []
         self.plans: Plans = []
         self.results: list[int] = []
-        self.complete = True  # whether all that they read has a number
         self._rounds: list[Round] = []
 
     def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:

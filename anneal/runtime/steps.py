@@ -405,10 +405,11 @@ class UnderWay:
     """An exchange between its start and its end. Arrays that are still on their way from a device are waited for at the
     end, in the order in which the exchanges were started; `coming` are those of the group."""
 
+    _reader: Reader | None = None
+    _wait: Wait | None = None
+
     def __init__(self, begin: Begin, coming: deque[UnderWay]) -> None:
         self._begin, self._coming = begin, coming
-        self._reader: Reader | None = None
-        self._wait: Wait | None = None
 
     def start(self, *arrays: Array) -> list[Array]:
         """Start it with arrays that are there."""

@@ -38,11 +38,12 @@ class _Steps:
         carried: of roots the memory into which each is written, if it is an update of that and nobody reads it later.
     """
 
+    torn = False  # whether a step reads memory that a step before it has written into
+
     def __init__(
         self, roots: Nodes, device: AnyDevice, rows: Storages = (), carried: Mapping[UOp, Storage] | None = None
     ) -> None:
         self.device = device
-        self.torn = False  # whether a step reads memory that a step before it has written into
         self._carried = carried or {}
         self._written: set[int] = set()
         self.steps: list[tuple[Launch | HostCall, Any]] = []  # each with its programs, or what binds the call
@@ -190,11 +191,11 @@ class BoundCall(Holding):
 
     inputs: Buffers
     outputs: Buffers
+    _ready = False
 
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
         self.values: Sizes = {}  # of the call's Variables
-        self._ready = False
         self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
 
     def onto(self, inputs: Buffers, outputs: Buffers, values: Sizes) -> Self:

@@ -245,10 +245,9 @@ def _replaced(log: Log, tensors: list[Any], given: Nodes, made: Nodes) -> list[A
 class CallHistory:
     """The history of the calls of a captured function, which says whether the next one is late."""
 
-    def __init__(self) -> None:
-        self._whole, self._wait = 0, _WAIT
-        self.late = False  # whether the next call is late
-        self._computed = -1  # when the last call was counted
+    late = False  # whether the next call is late
+    _whole, _wait = 0, _WAIT
+    _computed = -1  # when the last call was counted
 
     def launched(self, whole: bool) -> None:
         """Note a call that was launched.

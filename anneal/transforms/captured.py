@@ -30,6 +30,9 @@ class Backward:
     """The gradients of the results of one captured function; the arguments are those of
     `captured_backward`."""
 
+    strange = 0  # how many of the last steps, one after another, were new
+    alone = False  # whether its gradients are computed by themselves alone
+
     def __init__(self, device: str, function: GraphFunction, flowing: Sequence[int], inputs: Sequence[int]) -> None:
         self.name, self.device = function.name.partition(" ")[0], device
         self.holes, self.inputs = function.parameters, list(inputs)
@@ -43,10 +46,8 @@ class Backward:
             raise JitError("a hook is called with a gradient inside")
         self._order = [(u, u.src) for u in order]
         self.steps: deque[Any] = deque(maxlen=_STEPS)  # the last steps of loops that took its gradients
-        self.strange = 0  # how many of them, one after another, were new
         self._passes: dict[Any, tuple[Again, list[int], list[int]]] = {}
         self.history = runtime.CallHistory()
-        self.alone = False  # whether its gradients are computed by themselves alone
         made: list[Any] = []
         with modes(made=made):
             grads = [g for g in self.gradients(self.cotangents) if g is not None]
@@ -145,10 +146,11 @@ class PendingCall:
         sizes: the values of its Variables.
     """
 
+    _lazy = False
+
     def __init__(self, backward: Backward, leaves: Nodes, kept: Nodes, sizes: Sizes) -> None:
         self._backward, self._leaves, self._sizes = backward, list(leaves), dict(sizes)
         self._kept: list[UOp] | None = list(kept)
-        self._lazy = False
         self._begun = here.computations
         # whether its gradients are never computed together with what is made of them: of loops and Variables
         self.alone = backward.alone

@@ -191,13 +191,14 @@ class FunctionCtx:
     `needs_input_grad` has a bool for each argument.
     """
 
+    _saved: Args = ()
+    _saved_forward: Args = ()
+    _zeros = True
+
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._saved: Args = ()
-        self._saved_forward: Args = ()
         self._plain: set[int] = set()
         self._dirty: set[int] = set()
-        self._zeros = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors, or None, for `ctx.saved_tensors` in `backward`."""

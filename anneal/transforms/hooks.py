@@ -64,11 +64,12 @@ class Hooks:
     """A tensor's hooks by their numbers: those that may replace its gradient, and those that come after them: of a leaf
     they get the tensor with its `.grad`, of any other tensor the gradient."""
 
+    gone = False
+
     def __init__(self, owner: Tensor) -> None:
         self.owner = weakref.ref(owner)
         self.before: dict[int, _Hook] = {}
         self.after: dict[int, _Hook] = {}
-        self.gone = False
 
     def release(self) -> None:
         """Forget the functions: they may hold the tensor, and its graph."""
