@@ -226,28 +226,6 @@ def forbid_in_capture(what: str, fix: str) -> None:
 
 
 @contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
-    here.observers.append(observer)
-    try:
-        yield
-    finally:
-        here.observers.remove(observer)
-
-
-@contextmanager
-def watched(watcher: Watcher) -> Iterator[None]:
-    """Call `watcher` with every graph that this thread computes inside the block (`SINK(outputs...)`) and the launch
-    that has just computed it. Nothing is replayed meanwhile: jit functions run as at their first call.
-    """
-    here.watchers.append(watcher)
-    try:
-        yield
-    finally:
-        here.watchers.remove(watcher)
-
-
-@contextmanager
 def modes(**values: Any) -> Iterator[None]:
     """A block in which modes of this thread have other values.
 
@@ -264,6 +242,22 @@ def modes(**values: Any) -> Iterator[None]:
         yield
     finally:
         state.update(before)
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
+    with modes(observers=[*here.observers, observer]):
+        yield
+
+
+@contextmanager
+def watched(watcher: Watcher) -> Iterator[None]:
+    """Call `watcher` with every graph that this thread computes inside the block (`SINK(outputs...)`) and the launch
+    that has just computed it. Nothing is replayed meanwhile: jit functions run as at their first call.
+    """
+    with modes(watchers=[*here.watchers, watcher]):
+        yield
 
 
 # -- the default device -------------------------------------------------------------------------------------------
