@@ -1,8 +1,6 @@
 """The state of running: what a thread has switched on, watches and records, and the context that it works in.
 
-    here                      this thread's
-    here.context              counters of planning and compiling
-    here.tensors              the live tensors, which all contexts share
+    here                      this thread's: here.context has counters, here.tensors is of all contexts
     with modes(grad=False):   the thread has other modes until the block ends
     with Context("cpu"): ...  the thread works in a context of its own until the block ends
 
