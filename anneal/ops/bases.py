@@ -13,8 +13,7 @@ from anneal.errors import ShapeError
 from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
 
 from anneal.runtime import (  # isort: skip
-    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, modes,
-    tensor_class,
+    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, modes, tensor_class,
 )  # fmt: skip
 from anneal.uop import Ints, Op, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg

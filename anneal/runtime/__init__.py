@@ -58,18 +58,10 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
-from anneal.runtime.uses import (
-    Args,
-    CallHistory,
-    Fun,
-    KnownCalls,
-    Options,
-    check_unchanged,
-    note_call,
-    passed_calls,
-    second_backward,
-    used_unseen,
-)
+
+from anneal.runtime.uses import (  # isort: skip
+    Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, note_call, passed_calls, second_backward, used_unseen,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import (

@@ -7,7 +7,6 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import Any
 
 from anneal import schedule, settings
@@ -30,7 +29,6 @@ from anneal.runtime.turns import called
 from anneal.schedule import Plan
 from anneal.uop import SYMBOLIC, Line, Nodes, Op, Src, UOp, toposort
 
-_DEVICE = attrgetter("_device")
 _FEW = 64  # tensors that were noted, up to which all are looked at again
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
 
@@ -99,7 +97,7 @@ def realize_new(
     name = changed[0].device if changed else ""
     tensors = with_others(tensors, numbering, changed)
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
-    if changed and {name}.issuperset(map(_DEVICE, group)):
+    if changed and {t._device for t in group} <= {name}:
         new = [*numbering.all_of(group), *templates]
         note_earlier(changed)
         if _repeated([*group, *changed], name, new, numbering, lines):

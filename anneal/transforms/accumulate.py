@@ -206,7 +206,7 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     if numbering.passed:
         calls = _calls_below(numbering, root, origins)
         joined = _joined(calls, (root, seed, *origins), leaves)
-        holes = [numbering.template(u) for call in joined for u in call.memory()]
+        holes = numbering.templates([u for call in joined for u in call.memory()])
     seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
     hooks = here.tensors.hooked
