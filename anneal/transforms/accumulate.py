@@ -1,7 +1,6 @@
 """`Tensor.backward()`, as in PyTorch (`transforms` has JAX's functions over functions): a door to the pass in
 `walks.py`, which writes the adjoint nodes into the result's graph by the rules of `gradient.upat`. Nothing is computed
-until a gradient is realised.
-"""
+until a gradient is realised."""
 
 from __future__ import annotations
 

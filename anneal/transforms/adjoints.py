@@ -1,8 +1,7 @@
 """Adjoints of several steps: each implements one rule of `gradient.upat` by name.
 
 Every function takes `g`, the cotangent of node `y`, and gives what it contributes to one source. `g` has the shape of
-`y`, or `()` if it is the same number everywhere.
-"""
+`y`, or `()` if it is the same number everywhere."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The gradient of the call's graph is taken when that is traced. What it reads of the forward pass are the residuals,
 which the forward pass gives besides its results. A call's results remember a node with a derivative, which has the
 call's memory: a gradient that comes there runs the backward pass on it. Where gradients of the gradient may be wanted,
-and where somebody looks at graphs, the gradient is the graph of what the call read.
-"""
+and where somebody looks at graphs, the gradient is the graph of what the call read."""
 
 from __future__ import annotations
 

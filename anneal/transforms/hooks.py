@@ -1,8 +1,7 @@
 """Hooks on tensors: functions that see, or replace, a tensor's gradient when it is taken.
 
 A leaf keeps its hooks, whatever memory it shows. Any other tensor gets a node of its own whose derivative calls them;
-calls that were made with it before are made again.
-"""
+calls that were made with it before are made again."""
 
 from __future__ import annotations
 

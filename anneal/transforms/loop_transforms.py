@@ -1,8 +1,7 @@
 """The derivatives of loops and choices, and their form for many examples: each is a loop, or a choice, again.
 
 The reverse of a loop is a loop from its last turn to the first. What it needs of the forward turns is kept in further
-rows: what is carried, and what was summed up or looped for; the rest is computed again.
-"""
+rows: what is carried, and what was summed up or looped for; the rest is computed again."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A body is called once, on what stands for the values of a turn, and becomes a closed graph; the number of turns makes
 no difference to the time that compiling takes, nor to the number of kernels. What a body reads besides its arguments is
-passed to it, and gets gradients.
-"""
+passed to it, and gets gradients."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A stand-in is a node of its own, made for the call: what the function captures besides is a constant, even if it is the
 argument itself, and transforms nest without mixing up their variables. Only nodes younger than the stand-ins can depend
 on them, so no walk here goes below the part of the graph that the call made. Arguments and results are trees: nests of
-dicts, lists, tuples and named tuples with tensors at the leaves. None is a tree without leaves.
-"""
+dicts, lists, tuples and named tuples with tensors at the leaves. None is a tree without leaves."""
 
 from __future__ import annotations
 

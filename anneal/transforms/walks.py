@@ -1,8 +1,7 @@
 """The walks over a graph that take derivatives: what nodes' rules give is added up. There is no tape.
 
 The derivatives are ordinary nodes beside the others, so the scheduler may fuse forward and backward work. A cotangent
-of shape `()` stands for the same number everywhere: the seed of a loss stays a constant until its shape is needed.
-"""
+of shape `()` stands for the same number everywhere: the seed of a loss stays a constant until its shape is needed."""
 
 from __future__ import annotations
 
