@@ -27,7 +27,7 @@ FUNCTIONS = {
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
     "onnx": 969, "ops": 958, "backend": 499, "runtime": 482, "codegen": 460, "inspect": 431, "nn": 430,
-    "transforms": 361, "schedule": 334, "cli": 306, "uop": 236, "web": 205, "distributions": 204, "rewrite": 179,
+    "transforms": 362, "schedule": 334, "cli": 306, "uop": 236, "web": 205, "distributions": 204, "rewrite": 179,
     "optim": 167, "(top)": 175, "tensor": 156, "linalg": 96, "array_api": 59, "training": 37, "utils": 33,
     "assets": 23, "cache": 19, "distributed": 7, "autograd": 15, "cuda": 5,
 }  # fmt: skip
