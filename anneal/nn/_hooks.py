@@ -65,7 +65,7 @@ _OPEN = {list, dict}  # in an attribute: what is put there or taken later is not
 
 def _paths_below(module: Any) -> dict[int, str]:
     """The paths of the modules below one, by id."""
-    tensors = here.context.tensors
+    tensors = here.tensors
     known = tensors.paths.get(module)
     if known is None or known[0] != tensors.trees:
         below = list(module.named_modules())

@@ -101,7 +101,7 @@ class Module(Hooked, Stateful, Explained):
         if here.modules is not None and type(value) is Tensor and name not in self._registered:
             if not isinstance(vars(self).get(name), Tensor):
                 vars(self)["_left"] = self._left | {name}
-        here.context.tensors.trees += not (isinstance(value, _NO_MODULE) and isinstance(before, _NO_MODULE))
+        here.tensors.trees += not (isinstance(value, _NO_MODULE) and isinstance(before, _NO_MODULE))
         super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -109,7 +109,7 @@ class Module(Hooked, Stateful, Explained):
         if name in self._registered:
             vars(self)["_registered"] = self._registered - {name}
         outdate_captures(f"{type(self).__name__}.{name} was deleted")
-        here.context.tensors.trees += 1
+        here.tensors.trees += 1
         super().__delattr__(name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

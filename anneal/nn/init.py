@@ -12,7 +12,7 @@ import numpy as np
 from anneal.errors import ShapeError
 from anneal.nn.parameter import Parameter
 from anneal.ops import Generator, checked, host_normal, host_uniform, wrap_array
-from anneal.runtime import here
+from anneal.runtime import here, modes
 from anneal.tensor import Tensor, default_device
 
 __all__ = [
@@ -38,11 +38,8 @@ def skipped() -> Iterator[None]:
     ...     normal((2,))
     Parameter([0., 0.], dtype=float32, requires_grad=True)
     """
-    before, here.skips_init = here.skips_init, True
-    try:
+    with modes(skips_init=True):
         yield
-    finally:
-        here.skips_init = before
 
 
 @contextmanager
@@ -56,11 +53,8 @@ def blank() -> Iterator[None]:
     ...     normal((2,))
     Parameter([0., 0.], dtype=float32, requires_grad=True)
     """
-    before, here.blank_init = here.blank_init, True
-    try:
+    with modes(blank_init=True):
         yield
-    finally:
-        here.blank_init = before
 
 
 def _parameter(shape: Shape, values: Callable[[], Array]) -> Parameter:

@@ -14,7 +14,7 @@ from anneal.onnx.execute import GraphRun, Values
 from anneal.onnx.graph import Graph, ValueInfo
 from anneal.onnx.loaded import ByName, LoadedModel, exact, roomy
 from anneal.onnx.values import Feeds, HostStep, Map, Memo, NeedsHostError, Scope, Sizes, fits_device, leaves, uploaded
-from anneal.runtime import alone, emptied, filled, flat
+from anneal.runtime import emptied, filled, flat, modes
 from anneal.tensor import Tensor, Variable, jit, no_grad, realize
 from anneal.uop import Shape, Src, UOp
 from anneal.uop.sizes import evaluator, mapped, product, symbolic_arg, unbound, variables_of
@@ -327,7 +327,7 @@ class ModelPlan:
         run = self.model.start(self.memo, self.captured.elements, training=parameters is not None, watch=watch)
         run.parameters = parameters or {}
         run.keeps = watch is not None  # who watches takes values, not graphs
-        with alone():
+        with modes(alone=True):
             results = self.captured.walked(run, _passed(feeds))
             if len(self.memo.used) > known:
                 realize(list(self.memo.used.values()))

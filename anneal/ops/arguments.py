@@ -174,8 +174,8 @@ _ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is the
 )
 _KINDS: dict[str, _Kind] = {name: (look, frozenset(plain)) for name, look, *plain in _ROWS}
 _KINDS |= {f"{name} | None": (look, frozenset((*plain, _NONE))) for name, look, *plain in _ROWS}
-_TENSOR = _KINDS["Tensor"] = need_tensor, here.context.tensors.classes
-_KINDS["Tensor | None"] = need_tensor, here.context.tensors.classes_or_none
+_TENSOR = _KINDS["Tensor"] = need_tensor, here.tensors.classes
+_KINDS["Tensor | None"] = need_tensor, here.tensors.classes_or_none
 _KINDS["device"] = _device, (str, Place, _NONE)  # a parameter's name says it
 
 

@@ -156,7 +156,7 @@ def _in_turns(
     rows = [_weighted(weights, parts[2]), top, total.then(Op.CONTIGUOUS)]
     like = Loop.named(_NAME, turns, again=True)
     (out, _, total) = looped(like, number, [], [], list(zip(parts, arrays)), rows)[1]
-    here.context.tensors.host_calls = True
+    here.tensors.host_calls = True
     shape = (*v.shape[:-2], q.shape[-2], v.shape[-1])
     return reshape(out, shape) / expand(reshape(total, (*shape[:-1], 1)), shape)
 

@@ -13,7 +13,7 @@ from anneal.errors import ShapeError
 from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
 
 from anneal.runtime import (  # isort: skip
-    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, tensor_class,
+    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, modes, tensor_class,
 )  # fmt: skip
 from anneal.uop import Ints, Op, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
@@ -53,19 +53,9 @@ def _read(u: UOp, op: Any, arg: Any) -> UOp:
     movement = _READ.get(op)
     if movement is not None:
         return movement(u, arg)
-    with _as_they_stand():
+    with modes(defers=False):  # ops within the block are parts of one
         shown: UOp = getattr(tensor_class()(u, "cpu"), op)(*arg).uop  # nodes have no device
         return shown
-
-
-class _as_they_stand:
-    """Ops within the block are parts of one."""
-
-    def __enter__(self) -> None:
-        self._before, here.defers = here.defers, False
-
-    def __exit__(self, *_: object) -> None:
-        here.defers = self._before
 
 
 def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
@@ -94,7 +84,7 @@ def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
 def _scattered(read: Callable[[UOp], UOp], new: UOp, whole: UOp) -> UOp:
     """The whole with `new` in the places that `read` shows of it: by their numbers."""
     places = read(reshape(iota(whole.size), whole.shape))
-    with _as_they_stand():
+    with modes(defers=False):  # ops within the block are parts of one
         old, at, given = [tensor_class()(reshape(u, (u.size,)), "cpu") for u in (whole, places, new)]
         return reshape(old.scatter(0, at, given).uop, whole.shape)
 
@@ -431,7 +421,7 @@ def _probed(op: Fun, base: Any, args: Args, options: Options, n: int) -> tuple[S
     u = base.uop
     probe = UOp(Op.PARAM, u.dtype, (), (-1, u.shape), tag="probe")
     t = base._new_plain(probe)
-    with _as_they_stand():
+    with modes(defers=False):  # ops within the block are parts of one
         out = op(*[t if x is base else x for x in args], **{k: t if x is base else x for k, x in options.items()})
     found = out if isinstance(out, Handle) else tuple(out)[n]
     return _steps(found.uop, probe)

@@ -53,7 +53,7 @@ def changed(x: Tensor, name: str, new: Tensor) -> Tensor:
         _change_root(x, name, u, new)
         return x
     if grad_enabled() or not x._wants:
-        here.context.tensors.flags += x._wants is not new._wants
+        here.tensors.flags += x._wants is not new._wants
         x._wants, x._leaf, x._spent = new._wants, new._leaf, False
         x._take(u)
     elif x._leaf:
@@ -79,7 +79,7 @@ def _change_root(x: Tensor, name: str, u: UOp, new: Tensor) -> None:
         with no_grad():
             changed(root, name, root._new_plain(detached(whole) if new._wants else whole))
         if grad_enabled() and (new._wants or x._wants):
-            here.context.tensors.flags += x._wants is not new._wants
+            here.tensors.flags += x._wants is not new._wants
             x._wants, x._leaf, x._spent = new._wants, not new._wants, False
             link.graph = None
             x._show(u.then(Op.CONTIGUOUS) if is_realized(u) else u)

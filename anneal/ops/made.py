@@ -195,7 +195,7 @@ def called_on_host(name: str, called: HostFunction, inputs: Sequence[Tensor]) ->
             raise ShapeError(f"{name}: a result has sizes of at least 1, or a Variable's, not {shape}")
     if any(most(n) < 1 for x in inputs for n in x.shape):
         raise ShapeError(f"{name}: takes tensors whose sizes are at least 1; pad an empty one, and pass the length")
-    here.context.tensors.host_calls = True
+    here.tensors.host_calls = True
     return tuple([first._new(u, *inputs) for u in called.nodes(tuple([x.uop for x in inputs]))])
 
 

@@ -163,7 +163,7 @@ def _put(x: Tensor, new: UOp, given: Tensor) -> Tensor:
     if x.requires_grad and x.is_leaf:
         x._assign(x._leaf_of(out.uop))
     else:
-        here.context.tensors.flags += x._wants is not out.requires_grad
+        here.tensors.flags += x._wants is not out.requires_grad
         x._wants, x._leaf = out.requires_grad, out.is_leaf
         x._take(out.uop)
     return x

@@ -18,7 +18,7 @@ from anneal.ops.creation import arange, sizes_given
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import FLOAT32, INT32, iota, reshape
 from anneal.ops.precision import refused
-from anneal.runtime import Context, capturing, default_device, here
+from anneal.runtime import Context, capturing, default_device, here, modes
 from anneal.uop import DType, Ints, Op, UOp, dtypes
 from anneal.uop.sizes import most, product
 
@@ -144,9 +144,8 @@ class Generator:
             run.first, run.broken = n - place, True
             run.after.clear()
         if device not in run.after:
-            made, here.made = here.made, None  # not the function's: a replay sets the counter as it is due then
-            self._set(device, run.first + place)
-            here.made = made
+            with modes(made=None):  # not the function's: a replay sets the counter as it is due then
+                self._set(device, run.first + place)
             run.before[device] = run.after[device] = place
             self._known.pop(device, None)
         counter, behind = self._counters[device], place - run.after[device]

@@ -14,7 +14,7 @@ import numpy as np
 
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import said, wrap_array
-from anneal.runtime import Context, Inside, Numbering, here, outdate_captures
+from anneal.runtime import Context, Inside, Numbering, here, modes, outdate_captures
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import UOp, dtypes
@@ -154,11 +154,8 @@ def check_settings(name: str, group: Mapping[str, Any]) -> None:
 
 def kept_state(values: np.ndarray[Any, Any], device: str) -> Tensor:
     """A state that begins with these values: to jit it is no data that each run makes, for it stays."""
-    before, here.made = here.made, None
-    try:
+    with modes(made=None):
         return Tensor(wrap_array(values, device), device=device)
-    finally:
-        here.made = before
 
 
 def state_dtype(t: Tensor) -> type[np.floating[Any]]:

@@ -14,7 +14,7 @@ from anneal.backend import AnyDevice, Array, OpaqueBuffer, Storage, cost_models,
 from anneal.codegen import GeneratedKernel, Target, bindings_of, generate
 from anneal.errors import DTypeError, JitError, SettingError, UserError
 from anneal.frozen import Json, Texts, frozen
-from anneal.runtime import Jit, compiled, here, realize
+from anneal.runtime import Jit, compiled, modes, realize
 from anneal.schedule import Call, CostModel, Kernel, Plan
 from anneal.tensor import Tensor, tree_leaves
 from anneal.uop import DType, Op, UOp
@@ -89,15 +89,12 @@ def bound_step(function: Callable[..., Any], args: tuple[Any, ...]) -> BoundStep
     TransformError for a loop of many turns.
     """
     jit = Jit(function)
-    unrolls, here.unrolls = here.unrolls, _TURNS
-    try:
+    with modes(unrolls=_TURNS):
         for _ in range(_CALLS):
             result = jit(*args)
             places, captured = next(((key[1], c) for key, c in jit.captures.items() if c is not None), ((), None))
             if captured is not None or jit.uncaptured:
                 break
-    finally:
-        here.unrolls = unrolls
     if captured is None:
         raise JitError(f"a call cannot be taken as a fixed list of kernels: {jit.explain()}")
     launches, copies, held = captured.laid_out()

@@ -11,7 +11,6 @@ from anneal.doors import opened_later
 from anneal.errors import JitError
 from anneal.runtime.context import (
     Context,
-    alone,
     cache_statistics,
     capturing,
     compile_seconds,
@@ -19,6 +18,7 @@ from anneal.runtime.context import (
     forbid_in_capture,
     forbid_in_jit,
     here,
+    modes,
     observed,
     outdate_captures,
     resolve_device,
@@ -41,9 +41,9 @@ from anneal.runtime.nodes import (
     base_of,
     bound_shape,
     buffer_leaf,
+    call_of,
     forget_become,
     host_storage,
-    is_call,
     is_computed_late,
     is_realized,
     memory_of,
@@ -53,11 +53,15 @@ from anneal.runtime.nodes import (
     note_constants,
     note_made,
     seen,
+    shown,
     sources_of,
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
-from anneal.runtime.uses import Args, CallHistory, Fun, KnownCalls, Options, note_call, passed_calls, used_unseen
+
+from anneal.runtime.uses import (  # isort: skip
+    Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, note_call, passed_calls, second_backward, used_unseen,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from anneal.runtime.bodies import (

@@ -100,14 +100,6 @@ class DeviceCall(HostFunction):
         results = [(with_variables(shape, f), dtype) for shape, dtype in self.results]
         return replace(self, results=tuple(results), body=body)
 
-    def for_reverse(self, src: Src) -> Nodes:
-        """Nodes of the results that its reverse alone reads.
-
-        Args:
-            src: the sources.
-        """
-        return []
-
     def pruned(self, src: Src, wanted: Collection[int]) -> Pruned:
         """The call of the results `wanted` alone, by number; of its sources `src` those that it takes; and the numbers
         of the results in it."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, ref
+from weakref import ref
 
 from anneal import settings
 from anneal.backend import AnyDevice, Storage, nothing
@@ -57,7 +57,7 @@ def around_host_calls(
     watched = (
         here.recordings or here.observers or here.watchers or dry or (SYMBOLIC.seen and has_variables(toposort(lazy)))
     )
-    kept = None if watched else here.context.tensors.kept
+    kept = None if watched else here.tensors.kept
     computed = _Computed(called, dry)
     depth, waves = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
@@ -79,8 +79,13 @@ def around_host_calls(
                 computed.call(rest, results, [], device_name)
                 continue
             computed.call(function, results, [leaves[s] for s in src], device_name)
-            if kept is not None and not isinstance(function, Exchange):
-                _keep(kept, results, computed.nodes, roots)
+            if kept is None or isinstance(function, Exchange):
+                continue
+            first = next(iter(results))
+            rows = first.arg[0].for_reverse(first.src) if first.weak else []
+            for u in results:
+                if u.weak and (rows or u not in roots):
+                    keep(u, None if u in roots else computed.nodes[u], rows)
     final = {u: computed.over(u) for u in lazy}
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
@@ -114,19 +119,15 @@ def _wanted(function: HostFunction, src: Src, nodes: Nodes, keeps: bool) -> tupl
     return less, taken, {u: numbers[u.arg[1]] for u in nodes}
 
 
-def _keep(
-    kept: WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]],
-    results: Mapping[UOp, int],
-    leaves: Mapping[UOp, UOp],
-    roots: Collection[UOp],
-) -> None:
-    """Keep the results of one call."""
-    first = next(iter(results))
-    function = first.arg[0]
-    held = function.for_reverse(first.src) if isinstance(function, DeviceCall) and first.weak else []
-    for u in results:
-        if u.weak and (held or u not in roots):
-            kept[u] = (None if u in roots else leaves[u]), () if u in held else held
+def keep(u: UOp, leaf: UOp | None, rows: Nodes) -> None:
+    """Have a result of a call taken from memory for as long as somebody has the graphs that read it.
+
+    Args:
+        u: the result.
+        leaf: that memory; None where the result shows it itself.
+        rows: the nodes of what the reverse of the call reads.
+    """
+    here.tensors.kept[u] = leaf, () if u in rows else rows
 
 
 class _Computed:

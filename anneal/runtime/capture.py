@@ -38,6 +38,9 @@ class Capture:
     """
 
     _seen: Sequence[Ref] = ()  # tensors without which it cannot be replayed
+    running = False
+    _gives_arguments = False  # whether a result shows the memory of an argument
+    _viewed = False  # whether the state had views when it was last written
 
     def __init__(self, run: Recording) -> None:
         given = self._watch_over(run)
@@ -63,7 +66,6 @@ class Capture:
         self._shown = [self._new[id(s)][0] if id(s) in self._new else s for s in shown]
         self._states = list(self.state.values())
         self._note([r.ref for r in self.reads.values()], [w.ref for w in self._states])
-        self._viewed = False  # whether the state had views when it was last written
         self._watch()
         # as a graph's plan is known; `_placed` makes others of them
         self.planned = [step.plan for step in run.steps if isinstance(step, Launch)]
@@ -79,12 +81,9 @@ class Capture:
             if isinstance(step, Launch)
         }
         self._shared: dict[int, Any] = {}  # by number: steps that no round's memory is bound to
-        self._fresh = any(blank.size for blank, _ in self._new.values())  # whether a replay may need other memory
-        if not self._fresh:
-            self._rounds.append(self._round())
         first = self._next()
         self._bind(first)
-        self._done(first)
+        first.done()
         self.device.reserved.add(self)
 
     # -- how it is made -------------------------------------------------------------------------------------------
@@ -93,12 +92,10 @@ class Capture:
         """Note what the capture depends on; gives the numbers of its arguments by their ids."""
         self.name, self.device, self.guards = run.name, run.device(), run.guards
         self.lock = self.device.lock
-        self.tensors = here.context.tensors
+        self.tensors = here.tensors
         self.generation, self.flags = self.tensors.generation, self.tensors.flags
         self.bound = dict(run.call.bound)  # the values of Variables: the arguments', and those that calls find
         self.drawn = run.drawn
-        self.running = False
-        self._gives_arguments = False  # whether a result shows the memory of an argument
         return {id(s): n for n, s in enumerate(run.call.storages)}
 
     def _note(self, reads: Sequence[Ref], state: Sequence[Ref]) -> None:
@@ -222,14 +219,7 @@ class Capture:
 
     def _next(self) -> Round:
         """The memory that a replay writes its results into: one that nobody uses, or a new one."""
-        rounds = self._rounds
-        if not self._fresh:
-            return rounds[0]
-        return rounds.next(self.device, self._round, 2)  # a name has the last call's result
-
-    def _done(self, made: Round) -> None:
-        if self._fresh:
-            made.done()
+        return self._rounds.next(self.device, self._round, 2)  # a name has the last call's result
 
     def _bind(self, made: Round) -> None:
         """Bind the steps to the memory of a round."""
@@ -384,7 +374,7 @@ class Capture:
             return self.results(arguments)
         finally:
             if made:
-                self._done(made)
+                made.done()
             self.lock.release()
 
     def replay_alone(self, arguments: Storages, bound: dict[str, int]) -> Any:

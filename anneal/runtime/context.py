@@ -1,7 +1,7 @@
 """The state of running: what a thread has switched on, watches and records, and the context that it works in.
 
-    here                      this thread's
-    here.context              counters of planning and compiling; the tensors that several contexts share
+    here                      this thread's: here.context has counters, here.tensors is of all contexts
+    with modes(grad=False):   the thread has other modes until the block ends
     with Context("cpu"): ...  the thread works in a context of its own until the block ends
 
 No other module of running has state. Plans, programs and nodes that are equal are one in all contexts: the arena, the
@@ -84,13 +84,12 @@ class Context:
     [3.0, 6.0] True 1
     """
 
+    plans_found = plans_made = 0
+    compile_seconds = 0.0
+
     def __init__(self, device: str | None = None) -> None:
         self.device = None if device is None else resolve_device(device)
-        self.plans_found = 0
-        self.plans_made = 0
-        self.compile_seconds = 0.0
         self.profiled: WeakSet[Plan] = WeakSet()  # whose kernels' times were told (ANNEAL_DEBUG=2)
-        self.tensors: Tensors = _TENSORS
 
     def __enter__(self) -> Context:
         outer = vars(here).copy()
@@ -111,6 +110,7 @@ class _Here(threading.local):
     def begin(self, context: Context) -> None:
         """Set everything to its initial state."""
         self.context: Context = context
+        self.tensors: Tensors = _TENSORS  # those of all contexts
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
         self.grad = True  # False inside `no_grad`
@@ -136,7 +136,9 @@ class _Here(threading.local):
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
         self.assigned: list[Any] = []  # lists that get every tensor that is assigned
         self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
-        self.alone = False  # True where nothing is computed along with what is asked for, in `alone`
+        # True where nothing is computed along with what is asked for: who traces a graph and reads a constant meanwhile
+        # would have the graph computed with it, where an earlier loop has taught the thread that results go on
+        self.alone = False
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
         self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last
         self.modules: dict[int, str] | None = None  # paths of modules by id, from the one called first, while it runs
@@ -186,7 +188,7 @@ def outdate_captures(why: str) -> None:
     Args:
         why: the reason, as text.
     """
-    tensors = here.context.tensors
+    tensors = here.tensors
     tensors.outdated = why
     tensors.generation += 1
 
@@ -222,13 +224,29 @@ def forbid_in_capture(what: str, fix: str) -> None:
 
 
 @contextmanager
-def observed(observer: Observer) -> Iterator[None]:
-    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
-    here.observers.append(observer)
+def modes(**values: Any) -> Iterator[None]:
+    """A block in which modes of this thread have other values.
+
+    >>> with modes(grad=False):
+    ...     here.grad
+    False
+    >>> here.grad
+    True
+    """
+    state = vars(here)
+    before = {name: state[name] for name in values}
+    state.update(values)
     try:
         yield
     finally:
-        here.observers.remove(observer)
+        state.update(before)
+
+
+@contextmanager
+def observed(observer: Observer) -> Iterator[None]:
+    """Call `observer` with every step that this thread executes inside the block, replays excepted."""
+    with modes(observers=[*here.observers, observer]):
+        yield
 
 
 @contextmanager
@@ -236,25 +254,8 @@ def watched(watcher: Watcher) -> Iterator[None]:
     """Call `watcher` with every graph that this thread computes inside the block (`SINK(outputs...)`) and the launch
     that has just computed it. Nothing is replayed meanwhile: jit functions run as at their first call.
     """
-    here.watchers.append(watcher)
-    try:
+    with modes(watchers=[*here.watchers, watcher]):
         yield
-    finally:
-        here.watchers.remove(watcher)
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """A block in which nothing is computed along with what is asked for.
-
-    Who traces a graph and reads a constant meanwhile does so in it: else the graph may be computed with the constant,
-    where an earlier loop has taught the thread that results of its lines go on.
-    """
-    outer, here.alone = here.alone, True
-    try:
-        yield
-    finally:
-        here.alone = outer
 
 
 # -- the default device -------------------------------------------------------------------------------------------

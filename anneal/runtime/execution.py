@@ -12,8 +12,8 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import Array, MemoryReport, cost_models, get_device, memory_report
 from anneal.errors import UserError
-from anneal.runtime.calls import around_host_calls, call_host, called_now
-from anneal.runtime.context import default_device, here
+from anneal.runtime.calls import around_host_calls, call_host, called_now, keep
+from anneal.runtime.context import default_device, here, modes
 from anneal.runtime.handle import Handle, Handles, note_earlier
 from anneal.runtime.late import RUNS, become_late
 from anneal.runtime.launch import rounds_of
@@ -36,7 +36,7 @@ _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` 
 def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
-    if lazy and here.context.tensors.host_calls:
+    if lazy and here.tensors.host_calls:
         return around_host_calls(uops, lazy, device_name, launched, called)
     return launched(uops, lazy, device_name)
 
@@ -45,11 +45,8 @@ def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
 def tracing() -> Iterator[list[Handle]]:
     """A block in which nothing runs: tensors that would have been computed are collected, still lazy."""
     noted: list[Handle] = []
-    here.tracing.append(noted)
-    try:
+    with modes(tracing=[*here.tracing, noted]):
         yield noted
-    finally:
-        here.tracing.pop()
 
 
 def realize(tensors: Handles) -> None:
@@ -100,7 +97,7 @@ def realize_new(
     name = changed[0].device if changed else ""
     tensors = with_others(tensors, numbering, changed)
     group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
-    if changed and all(t._device == name for t in group):
+    if changed and {t._device for t in group} <= {name}:
         new = [*numbering.all_of(group), *templates]
         note_earlier(changed)
         if _repeated([*group, *changed], name, new, numbering, lines):
@@ -169,7 +166,7 @@ def _ran_again(group: Handles, name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late else t.uop.provenance[1:3]) for t in group]
-    loops = here.context.tensors.host_calls and any(map(has_calls, templates))
+    loops = here.tensors.host_calls and any(map(has_calls, templates))
     others, looped = _looped(group, numbering) if loops else ([], ())
     for t, late in others:
         late.node_of(t)  # what nodes read is kept
@@ -189,7 +186,8 @@ def _ran_again(group: Handles, name: str) -> bool:
         return made[: len(wanted)]
 
     _realize_on(group, name, compute)
-    _keep(nodes, found)
+    for u, leaf in zip(nodes, found, strict=True):
+        keep(u, leaf, u.arg[0].for_reverse(u.src))
     if steps.complete:
         key = name, get_device(name).cost_model, *templates
         RUNS.keep((*key, looped) if loops else key, (steps, numbers), len(toposort(templates)))
@@ -215,20 +213,13 @@ def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, La
     return others, tuple(found)
 
 
-def _keep(nodes: Nodes, leaves: Nodes) -> None:
-    """Have results of loops taken from memory for as long as somebody has the graphs that read them."""
-    for u, leaf in zip(nodes, leaves, strict=True):
-        rows = u.arg[0].for_reverse(u.src)
-        here.context.tensors.kept[u] = leaf, () if u in rows else rows
-
-
 def _loops_again(group: Handles, numbering: Numbering) -> bool:
     """True if none of the loops has run for another realize, and what they give is needed by late tensors alone."""
     late = all(t.late or is_realized(t.uop) for t in group)
     if not (late and _are_plain(group)):
         return False
     # another thread may add to what is kept meanwhile: its references are listed at once
-    return all(u is None or u not in numbering.known for u in [r() for r in here.context.tensors.kept.keyrefs()])
+    return all(u is None or u not in numbering.known for u in [r() for r in here.tensors.kept.keyrefs()])
 
 
 def _exchanged(t: Handle, name: str) -> bool:
@@ -289,7 +280,7 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     others: list[tuple[Handle, Late]] = []
     looped: Src = ()
     if run is None:
-        if not (context.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
+        if not (here.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
             return False
         others, looped = _looped(group, numbering)
         run = RUNS.find((*key, looped))
@@ -307,8 +298,9 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     leaves = numbering.leaves
     memory = [leaves[n].arg for n in numbers]  # the templates read them
     made = steps.again(device, memory, _are_plain(group), {})
-    if looped:
-        _keep([numbering.node(u) for u in looped], made[len(group) :])
+    for template, leaf in zip(looped, made[len(group) :], strict=True):
+        u = numbering.node(template)
+        keep(u, leaf, u.arg[0].for_reverse(u.src))
     storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are
     said = [*by_tensor, *lines]
     if [s.line for s in storages] != said:  # another round left them there, as a rule
@@ -370,7 +362,7 @@ def plan_of(tensors: Handles, max_buffers: int = 128) -> Plan:
     No device is opened.
     """
     roots = [t.uop for t in tensors]
-    if here.context.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(roots)):
+    if here.tensors.host_calls and any(u.op is Op.HOST_CALL for u in toposort(roots)):
         raise UserError(
             "plan_of: the host is called between plans, so there are several; realize what goes into the call"
         )

@@ -15,10 +15,10 @@ from anneal.runtime.context import here
 from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle, Handles, Ref, emptied, filled
 from anneal.runtime.late import composite, home
-from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, storage_of
+from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, shown, storage_of
 from anneal.runtime.numbering import Late, numbering_of
 from anneal.runtime.recording import ARGUMENT, Recording
-from anneal.runtime.repeats import Again, over_memory, shown
+from anneal.runtime.repeats import Again, over_memory
 from anneal.runtime.steps import Storages
 from anneal.runtime.uses import TOGETHER, LateCall, used_unseen
 from anneal.schedule import Plan, Plans
@@ -53,7 +53,7 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
     graphs = [*lazy.values(), *[t.uop for t in state]]
     whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
     order = toposort(graphs, until=whole.__contains__)
-    wanting = set(map(shown, here.context.tensors.live_nodes()))
+    wanting = set(map(shown, here.tensors.live_nodes()))
     sizes: Known = {}
     sized(graphs, lambda v: sizes.setdefault(v, v), {})
     if any(v.arg[0] not in bound or v.tag != (ARGUMENT if record.kept else None) for v in sizes):

@@ -70,16 +70,17 @@ class Guards:
     cannot be remembered. A `getattr` with a computed name, say, is not seen.
     """
 
+    unguarded: str | None = None  # something that has another value each time, in words
+    _contents = 0  # how many objects are watched that may change and stay the same
+    _installed = False  # whether what is followed is code of an installed package
+    _room = _ITEMS
+
     def __init__(self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] = {}) -> None:
         # by what is watched: what gives its present value, the value that it had, and what says that it is another now,
         # or its name
         self._watched: dict[Any, tuple[Callable[[], Any], Any, _Said]] = {}
-        self._contents = 0  # how many objects are watched that may change and stay the same
-        self.unguarded: str | None = None  # something that has another value each time, in words
         self.generators: list[Any] = []  # of random numbers
         self.tensors: list[Handle] = []  # which may be frozen, and unfrozen
-        self._installed = False  # whether what is followed is code of an installed package
-        self._room = _ITEMS
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
         self._objects: list[Any] = []  # which code that is followed may pass on

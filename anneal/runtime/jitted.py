@@ -104,13 +104,14 @@ class Jit(Generic[P, R]):
         run: what runs it as it stands, where its own call comes here.
     """
 
+    _late = False  # whether the last call was late
+    _replayed: Any = None  # the key of the capture that was replayed last
+
     def __init__(self, function: Callable[P, R], run: Callable[P, R] | None = None) -> None:
         self.function = function
         self._run = run or function  # calls it, where the function's own call comes here
         self.captures: dict[Any, Capture | None] = {}
         self._last: dict[Any, _Last] = {}
-        self._late = False  # whether the last call was late
-        self._replayed: Any = None  # the key of the capture that was replayed last
         self.uncaptured: dict[Any, str] = {}  # kinds of calls that are not captured, each with the reason
         self.recaptures: deque[Recapture] = deque(maxlen=_REASONS)  # the last of them
         # an object's attributes are its own, and asked of it
@@ -443,7 +444,7 @@ def _pending_gradients() -> Handles:
     """The gradients that leaves have now, but for those that another thread is taking: their values are its own to
     compute, together with other participants where a group adds them up.
     """
-    tensors = here.context.tensors
+    tensors = here.tensors
     elsewhere = {n for r in tensors.recordings for n in r.graded}
     found = [t._grad for t in tensors.live_leaves() if id(t) not in elsewhere]
     return [g for g in found if not (g is None or isinstance(g, Inside) or (tensors.host_calls and exchanges(g.uop)))]
@@ -457,7 +458,7 @@ def _name_of(function: Any) -> str:
 
 
 def _stamp() -> tuple[int, int]:
-    return here.context.tensors.generation, here.context.tensors.flags
+    return here.tensors.generation, here.tensors.flags
 
 
 def _said(kind: Any) -> str:

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from anneal.backend import Place, nothing, numpy_dtype
-from anneal.runtime.context import here, outdate_captures
+from anneal.runtime.context import here, modes, outdate_captures
 from anneal.runtime.handle import Handle, Handles, emptied, filled, flat
 from anneal.runtime.nodes import buffer_leaf, host_storage, is_computed_late, is_realized
 
@@ -44,13 +44,13 @@ _ARENA = arena()  # another one is in force only where ops run at once
 _calls: Recent[Any, Any] = Recent(_MAX_CALLS, LEARNED.forget_masks)
 # launches that late tensors asked for, by their templates, which weigh as much as they have nodes
 RUNS: Weighed[Any, Any] = Weighed(256, 1 << 17)
-_CLASSES: dict[type, None] = here.context.tensors.classes
+_CLASSES: dict[type, None] = here.tensors.classes
 
 
 def register(cls: type) -> None:
     """`cls` is a class of tensors."""
-    here.context.tensors.classes[cls] = None
-    here.context.tensors.classes_or_none.add(cls)
+    here.tensors.classes[cls] = None
+    here.tensors.classes_or_none.add(cls)
 
 
 def tensor_class() -> Any:
@@ -230,7 +230,7 @@ def _given(n: Numbering, entry: _Entry, tensors: Handles, run: Run) -> Any:
         if flags:
             if is_computed_late(t) or not is_realized(t.uop):
                 outdate_captures("a lazy tensor was assigned")
-            here.context.tensors.flags += t._wants is not flags[0]
+            here.tensors.flags += t._wants is not flags[0]
             t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)
         become_late(t, Late(n, template, line))
@@ -267,12 +267,9 @@ def _learn(
     """The call as it stands, remembered if it may be, and why it was to be made: because it is `_NEW` if it is
     remembered. With `of_many` it is one of many ops."""
     use, effects, given = Unknown(n, tensors), here.effects, [t.uop for t in tensors]
-    outer, here.checks = here.checks, []
-    try:
+    checks: list[Any] = []
+    with modes(checks=checks):
         result = use.made_by(run, args, options, False)
-        checks = here.checks
-    finally:
-        here.checks = outer
     results, many = flat(result), None if isinstance(result, Handle) else emptied(result)
     # what it does beside giving a result is to give arguments other values, if it does anything
     in_place = {i for i, t in enumerate(tensors) if any(t is x for x in use.became)}
@@ -287,7 +284,7 @@ def _learn(
     use.end(result, changed is None and found is not _VIEW)
     if changed is None:
         return result, found if isinstance(found, str) else _READS
-    looks = [(look, n.learn(u), further) for look, u, further in checks or ()]
+    looks = [(look, n.learn(u), further) for look, u, further in checks]
     links = [None if made[0] is not None else each._base for each, made in zip(results, found, strict=True)]
     steps = [None if link is None else link.step for link in links]
     new = [(t, made[2]) for t, made in zip(results, found, strict=True) if made[0] is None]

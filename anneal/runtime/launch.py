@@ -86,20 +86,15 @@ class Execution(Holding):
         self.plan, self.programs, self.device, self._again = plan, programs, device, again
         self.values = {v.arg[0]: step.values[v.arg[0]] for v in plan.variables}
         self.own = []
-        buffers: list[Any] = [None] * len(plan.values)  # the loops below fill it
         try:
-            buffers[: len(step.inputs)] = buffers_of(step.inputs)
-            for v, buffer in zip(plan.outputs, buffers_of(step.outputs), strict=True):
-                buffers[v] = buffer
+            given = buffers_of([*step.inputs, *step.outputs])
             if scratch is None:
                 device.alloc_all(plan.temporaries, self.own)
                 scratch = self.own
         except BaseException:
             self.close()  # a traceback may keep this for longer
             raise
-        for v, t in plan.memory:
-            buffers[v] = scratch[t]
-        self.buffers = buffers
+        self.buffers = buffers = buffers_in(plan, given, scratch)
         if again and (found := device.batches.of(programs, buffers)):
             self.batch = found
             if self.values:
@@ -177,6 +172,23 @@ def buffers_of(storages: Storages) -> list[OpaqueBuffer]:
         storages: the storages.
     """
     return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
+
+
+def buffers_in(plan: Plan, given: Buffers, scratch: Buffers) -> list[OpaqueBuffer]:
+    """The buffers of a plan's values, by number.
+
+    Args:
+        plan: the plan.
+        given: those of its inputs, and then of its outputs.
+        scratch: its temporaries.
+    """
+    count = len(given) - len(plan.outputs)
+    buffers: list[Any] = [*given[:count], *[None] * (len(plan.values) - count)]
+    for v, buffer in zip(plan.outputs, given[count:], strict=True):
+        buffers[v] = buffer
+    for v, t in plan.memory:
+        buffers[v] = scratch[t]
+    return buffers
 
 
 def _prepared(device: AnyDevice, programs: Sequence[Program], calls: Any, buffers: Sequence[Any], values: Sizes) -> Any:
@@ -275,23 +287,24 @@ class Round:
         self.storages = [_reused(size, dtype, device.name) for size, dtype in kinds]
         with arena().located():
             self.leaves = [buffer_leaf(s, shape) for s, shape in zip(self.storages, shapes, strict=True)]
-        self.nbytes = sum([_nbytes(s) for s in self.storages])
+        self.nbytes = sum([_nbytes(s) for s in self.storages]) or 1  # 0 once it was forgotten
         self._writing = False
         self._look()
 
     def _look(self) -> None:
         """Count the references to the held objects, which have no other user yet."""
         # no local name may refer to one of them here
-        self._users = Users([*self.leaves, *map(base_of, self.leaves), *self.storages])
+        self.users = Users([*self.leaves, *map(base_of, self.leaves), *self.storages])
 
     def take(self, copied: bool = True) -> bool:
         """Begin to write the memory again; False if its contents are still used. If they may be `copied`, who uses a
         little of them gets a copy."""
         if self._writing or not self.nbytes:
             return False
-        more = self._users.more()
-        if more and self._forgot_calls(more):
-            more = self._users.more()
+        more = self.users.more()
+        if more:
+            self.forget_calls(more)
+            more = self.users.more()
         if more and not (copied and self._copied(more)):
             return False
         for s in self.storages:
@@ -299,19 +312,14 @@ class Round:
         self._writing = True
         return True
 
-    def forget_calls(self) -> bool:
-        """Forget calls whose results nobody has any more, with what these have read; whether none is left."""
-        more = self._users.more()
-        self._forgot_calls([0] * len(self._users.held) if more is None else more)
-        return all(s.made_by is None for s in self.storages)
-
-    def _forgot_calls(self, more: list[int]) -> bool:
-        """Forget calls whose results nobody has any more: they may keep others of this memory for their backward."""
+    def forget_calls(self, more: list[int] | None) -> bool:
+        """Forget calls whose results nobody has any more, with what these have read, which may be others of this
+        memory; whether none is left."""
         n = len(self.storages)
-        gone = [s for i, s in enumerate(self.storages) if s.made_by is not None and not any(more[i::n])]
-        for s in gone:
-            s.made_by = None
-        return bool(gone)
+        for i, s in enumerate(self.storages):
+            if more is None or not any(more[i::n]):
+                s.made_by = None
+        return all(s.made_by is None for s in self.storages)
 
     def done(self) -> None:
         """The memory was written, and tensors show it."""
@@ -321,7 +329,7 @@ class Round:
 
     def let_go(self) -> bool:
         """Free the memory if it is unused; True if it was freed."""
-        if self._writing or self._users.more() is not None:
+        if self._writing or self.users.more() is not None:
             return False
         self.forget()
         return True
@@ -330,7 +338,7 @@ class Round:
         """Hold the memory no longer, from the end of a round on that is being written: it goes with its last user."""
         self.nbytes = 0
         if not self._writing:
-            self.storages, self.leaves, self.bound, self._users = [], [], [], Users([])
+            self.storages, self.leaves, self.bound, self.users = [], [], [], Users([])
 
     def _copied(self, more: list[int]) -> bool:
         """Give those who use a little of the memory a copy of it; whether that could be done."""
@@ -349,7 +357,7 @@ class Round:
             old.reused = False
             with arena().located():
                 self.leaves[i] = buffer_leaf(self.storages[i], self.leaves[i].shape)
-        self._users.held.clear()
+        self.users.held.clear()
         self._look()
         return True
 

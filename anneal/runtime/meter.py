@@ -13,7 +13,7 @@ from typing import Any
 from anneal.backend import Timed, nothing
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
-from anneal.runtime.context import here
+from anneal.runtime.context import modes
 from anneal.runtime.launch import Execution, Staged
 from anneal.runtime.steps import Launch
 from anneal.schedule import Plan
@@ -176,15 +176,16 @@ class Track:
         launches: the number of its launches.
     """
 
+    runs, total, first, took = 0, 0.0, 0.0, 0.0  # all, the first, and the last
+    beside = False
+    round = -1  # the step in which it ran last
+    _last = (0.0, 0.0, 0.0)  # when the run before began, and what had been launched, and lain between, by then
+    _disturbed = -1
+
     def __init__(self, meter: Meter, launches: int) -> None:
         self.meter, self.launches = meter, launches
-        self.runs, self.total, self.first, self.took = 0, 0.0, 0.0, 0.0  # all, the first, and the last
-        self.beside = False
         self.own, self._steps = _Kept(_RUNS), _Kept(_RUNS)
         self.samples = _Kept(max(_SAMPLES, _TIMES // max(1, launches)))
-        self.round = -1  # the step in which it ran last
-        self._last = (0.0, 0.0, 0.0)  # when the run before began, and what had been launched, and lain between, by then
-        self._disturbed = -1
 
     def begun(self, now: float) -> None:
         """Note that a run begins: the one before is a whole step ago.
@@ -277,6 +278,12 @@ class Meter:
         part: the part of the steps in which a device that works beside the program is waited for.
     """
 
+    launched = 0.0  # what all runs took so far
+    lain = _ended = 0.0  # what lay between them, and when the last one ended
+    disturbed = 0  # counts what a step has of the meter's own work
+    _round, _chosen, _how = 0, 0, ""  # a step; how many were chosen, and how this one is measured
+    _end: tuple[float, float] | None = None
+
     def __init__(
         self, kernels: bool = True, shown: Callable[[UOp, Launch], None] | None = None,
         between: Callable[[], None] = nothing, part: float = _PART,
@@ -286,12 +293,7 @@ class Meter:
         self._kernels, self._shown, self.between, self._part = kernels, shown, between, part
         self._known: set[Plan] = set()
         self._captures: set[int] = set()
-        self.launched = 0.0  # what all runs took so far
-        self.lain = self._ended = 0.0  # what lay between them, and when the last one ended
-        self.disturbed = 0  # counts what a step has of the meter's own work
-        self._round, self._chosen, self._how = 0, 0, ""  # a step; how many were chosen, and how this one is measured
         self._delays = _delays()
-        self._end: tuple[float, float] | None = None
 
     # -- graphs
 
@@ -445,8 +447,5 @@ def metered(meter: Meter | None = None) -> Iterator[Meter]:
     [5]
     """
     meter = meter or Meter()
-    outer, here.meter = here.meter, meter
-    try:
+    with modes(meter=meter):
         yield meter
-    finally:
-        here.meter = outer

@@ -50,6 +50,17 @@ def base_of(u: UOp) -> UOp:
     return u.src[0] if u.op is Op.RESHAPE and u.src[0].op is Op.BUFFER else u
 
 
+def shown(u: UOp) -> UOp:
+    """The node that a node gives another shape.
+
+    Args:
+        u: the node.
+    """
+    while u.op is Op.RESHAPE:
+        u = u.src[0]
+    return u
+
+
 def sources_of(u: UOp) -> Src:
     """The nodes from which the node `u` was computed; a realised tensor's buffer remembers its graph as `origin`."""
     if u.op is Op.BUFFER:
@@ -88,16 +99,16 @@ def is_computed_late(t: Handle) -> bool:
     return u.op is not Op.PARAM
 
 
-def is_call(u: UOp) -> bool:
-    """True for memory of a result of a captured call, whose backward is its own (`flowing.py`).
+def call_of(u: UOp) -> Any:
+    """The captured call of which memory is a result, whose backward is its own (`flowing.py`); None of other memory.
 
     Args:
         u: the BUFFER.
     """
     made = u.arg.made_by
     if made.__class__ is not UOp or made.op is not Op.CALL or made.arg[0].name != "function":
-        return False
-    return made.src[-1].arg.derivative.captured is not None
+        return None
+    return made.src[-1].arg.derivative.captured
 
 
 def buffer_leaf(storage: Storage, shape: Shape) -> UOp:

@@ -15,7 +15,7 @@ import numpy as np
 
 from anneal.backend import AnyDevice, Array, Storage, get_device
 from anneal.errors import JitError
-from anneal.runtime.context import here
+from anneal.runtime.context import here, modes
 from anneal.runtime.execution import realize
 from anneal.runtime.guards import Failure, brief
 from anneal.runtime.handle import Handle, Handles, Inside, Ref, emptied, filled
@@ -36,7 +36,9 @@ class Draws:
     it.
     """
 
-    def __init__(self, others: Sequence[Any] = ()) -> None:
+    drawn: str | None = None  # the one from which the run drew
+
+    def __init__(self, others: Sequence[Any]) -> None:
         self._states: list[tuple[str, Callable[[], Any]]] = [
             ("random", random.getstate),
             ("numpy.random", partial(np.random.get_state, legacy=False)),
@@ -45,7 +47,6 @@ class Draws:
                 for rng in others
             ],
         ]
-        self.drawn: str | None = None  # the one from which the run drew
         self.begin()
 
     def begin(self) -> None:
@@ -62,10 +63,11 @@ class Draws:
 class Graded:
     """A leaf whose gradient a run set: `old`, what it was before; and how the last of what was set stands."""
 
+    set = read = False  # whether there is a gradient that the run set, and whether it was read since
+    used = dropped = False  # whether one was read before it was dropped, and whether one was dropped
+
     def __init__(self, t: Handle) -> None:
         self.ref, self.old = ref(t), t._grad
-        self.set = self.read = False  # whether there is a gradient that the run set, and whether it was read since
-        self.used = self.dropped = False  # whether one was read before it was dropped, and whether one was dropped
 
     def note(self, value: Any) -> None:
         if value is None:
@@ -88,6 +90,9 @@ class Recording:
     results: Handles
     nodes: Results
     before: Handles
+    seeded = False  # whether it began a stream of random numbers anew
+    draws: Draws | None = None  # while it runs, where it is to become a capture
+    read_outside: Handle | None = None  # a tensor whose gradient was read, and had been taken before
 
     def __init__(self, kept: bool) -> None:
         self.kept = kept
@@ -99,12 +104,9 @@ class Recording:
         self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
         self.constants: Constants = {}  # the numbers in what it computed
         self.drawn: dict[Any, Any] = {}  # by generator, the draws of the run (`ops/random.py`)
-        self.seeded = False  # whether it began a stream of random numbers anew
         self.expected: Mapping[Any, Any] = {}  # those of the run before
-        self.draws: Draws | None = None  # while it runs, where it is to become a capture
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
         self.given: list[Ref] = []  # copies of arguments, which have no gradient of their own
-        self.read_outside: Handle | None = None  # a tensor whose gradient was read, and had been taken before
 
     def note_grad(self, t: Handle, value: Any) -> None:
         """The gradient of `t` is about to be set."""
@@ -245,7 +247,7 @@ def _below(roots: Nodes, stop: Collection[UOp] = ()) -> set[UOp]:
 
 def _reaches(u: UOp, covered: Collection[UOp]) -> bool:
     """True if a gradient goes from a node to a leaf on a way that is not `covered`."""
-    leaves = set(map(base_of, here.context.tensors.live_nodes()))
+    leaves = set(map(base_of, here.tensors.live_nodes()))
     return any(base_of(n) in leaves for n in _below([u], {n for n in covered if base_of(n) not in leaves}))
 
 
@@ -253,19 +255,13 @@ def _reaches(u: UOp, covered: Collection[UOp]) -> bool:
 def recording(kept: bool) -> Iterator[Recording]:
     """Note what this thread does inside the block."""
     r = Recording(kept)
-    here.recordings.append(r)
-    everybodys = here.context.tensors.recordings
+    everybodys = here.tensors.recordings
     everybodys.append(r)
-    here.observers.append(r.steps.append)
-    here.assigned.append(r.assigned)
-    outer, here.made = here.made, r.made
+    observers, assigned = [*here.observers, r.steps.append], [*here.assigned, r.assigned]
     try:
-        yield r
+        with modes(recordings=[*here.recordings, r], observers=observers, assigned=assigned, made=r.made):
+            yield r
     finally:
-        here.made = outer
-        here.assigned.pop()
-        here.observers.pop()
-        here.recordings.pop()
         everybodys.remove(r)
 
 
@@ -306,10 +302,11 @@ def copied(call: GivenCall) -> GivenCall:
 class Staging:
     """Memory of a capture's own that values are copied into before the kernels read it."""
 
+    _loaded: ref[Storage] | None = None
+
     def __init__(self, memory: Storage) -> None:
         self.memory = memory
         memory.reused = True
-        self._loaded: ref[Storage] | None = None
 
     def load(self, device: AnyDevice, other: Storage | Array) -> None:
         """Copy the values of `other` in, unless they are there already."""
@@ -334,11 +331,12 @@ class Read:
     updating it there); memory of their own once it shows something else.
     """
 
+    own: Staging | None = None
+
     def __init__(self, tensor: Handle, storage: Storage) -> None:
         self.ref = ref(tensor)
         self.storage = storage  # what the tensor shows
         self.bound = storage.ensure()
-        self.own: Staging | None = None
 
     @property
     def memory(self) -> Storage:

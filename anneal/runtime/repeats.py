@@ -17,7 +17,7 @@ from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.calls import Between, around_host_calls
 from anneal.runtime.context import here
 from anneal.runtime.launch import Round, Scratch, compiled, execute, rounds_of
-from anneal.runtime.nodes import buffer_leaf, memory_of, note_constants, storage_of
+from anneal.runtime.nodes import buffer_leaf, memory_of, note_constants, shown, storage_of
 from anneal.runtime.steps import HostCall, Launch, Storages
 from anneal.runtime.turns import called, planned_call
 from anneal.schedule import Plan, Plans
@@ -185,7 +185,7 @@ class Run:
         if self._device is None:
             return True
         with self._device.lock:
-            return all([r.forget_calls() for r in self._rounds])  # noqa: C419  # of each one
+            return all([r.forget_calls(r.users.more()) for r in self._rounds])  # noqa: C419  # of each one
 
 
 class StepsAgain:
@@ -199,6 +199,8 @@ class StepsAgain:
         tells: whether it is noted where the nodes of its plans come from; then the first run has memory of its own.
     """
 
+    complete = True  # whether all that they read has a number
+
     def __init__(
         self,
         memory: list[Storage],
@@ -210,7 +212,6 @@ class StepsAgain:
         self.steps: list[Run] = []
         self.plans: Plans = []
         self.results: list[int] = []
-        self.complete = True  # whether all that they read has a number
         self._rounds: list[Round] = []
 
     def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
@@ -379,14 +380,3 @@ class Again:
             return made
         shapes = [bound_sizes(self.function.results[n].shape, values) for n in self._computed]
         return [u if u.shape == s else buffer_leaf(memory_of(u), s) for u, s in zip(made, shapes, strict=True)]
-
-
-def shown(u: UOp) -> UOp:
-    """The node that a node gives another shape.
-
-    Args:
-        u: the node.
-    """
-    while u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u

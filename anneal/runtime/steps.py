@@ -111,6 +111,14 @@ class HostFunction:
         """
         return [UOp(Op.HOST_CALL, dtype, src, (self, n)) for n, (_, dtype) in enumerate(self.results)]
 
+    def for_reverse(self, src: Src) -> Nodes:
+        """Nodes of the results that its reverse alone reads.
+
+        Args:
+            src: the sources.
+        """
+        return []
+
     def arrays(self, given: Arrays) -> list[Array]:
         """The results for these arrays. Raises ShapeError or DTypeError for one that is not as declared.
 
@@ -397,10 +405,11 @@ class UnderWay:
     """An exchange between its start and its end. Arrays that are still on their way from a device are waited for at the
     end, in the order in which the exchanges were started; `coming` are those of the group."""
 
+    _reader: Reader | None = None
+    _wait: Wait | None = None
+
     def __init__(self, begin: Begin, coming: deque[UnderWay]) -> None:
         self._begin, self._coming = begin, coming
-        self._reader: Reader | None = None
-        self._wait: Wait | None = None
 
     def start(self, *arrays: Array) -> list[Array]:
         """Start it with arrays that are there."""

@@ -17,7 +17,7 @@ from anneal.rewrite import applied, over, rebuild
 from anneal.runtime.bodies import Choice, DeviceCall, Loop
 from anneal.runtime.calls import around_host_calls, call_host, exchange_over
 from anneal.runtime.context import here
-from anneal.runtime.launch import Holding, buffers_of, compiled, new_outputs
+from anneal.runtime.launch import Holding, buffers_in, buffers_of, compiled, new_outputs
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
 from anneal.runtime.steps import Buffers, HostCall, Launch, Storages
 from anneal.uop import Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
@@ -38,11 +38,12 @@ class _Steps:
         carried: of roots the memory into which each is written, if it is an update of that and nobody reads it later.
     """
 
+    torn = False  # whether a step reads memory that a step before it has written into
+
     def __init__(
         self, roots: Nodes, device: AnyDevice, rows: Storages = (), carried: Mapping[UOp, Storage] | None = None
     ) -> None:
         self.device = device
-        self.torn = False  # whether a step reads memory that a step before it has written into
         self._carried = carried or {}
         self._written: set[int] = set()
         self.steps: list[tuple[Launch | HostCall, Any]] = []  # each with its programs, or what binds the call
@@ -114,11 +115,7 @@ class _Steps:
                 scratch = where[id(plan)] = []
                 device.alloc_all(plan.temporaries, scratch)
                 own += scratch
-            buffers: list[Any] = [None] * len(plan.values)
-            for v, s in (*enumerate(step.inputs), *zip(plan.outputs, step.outputs, strict=True)):
-                buffers[v] = buffer(s)
-            for v, t in plan.memory:
-                buffers[v] = scratch[t]
+            buffers = buffers_in(plan, list(map(buffer, (*step.inputs, *step.outputs))), scratch)
             for c, program in zip(plan.calls, made, strict=True):
                 yield program, [buffers[v] for v in c.args]
 
@@ -194,11 +191,11 @@ class BoundCall(Holding):
 
     inputs: Buffers
     outputs: Buffers
+    _ready = False
 
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
         self.values: Sizes = {}  # of the call's Variables
-        self._ready = False
         self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
 
     def onto(self, inputs: Buffers, outputs: Buffers, values: Sizes) -> Self:

@@ -13,11 +13,11 @@ from weakref import ref
 
 from anneal.errors import GradientError
 from anneal.rewrite import rebuild
-from anneal.runtime.context import here
+from anneal.runtime.context import here, modes
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles, Ref, emptied, filled, flat
 from anneal.runtime.nodes import base_of, is_computed_late, is_realized, sources_of, storage_of, with_lines
 from anneal.runtime.numbering import Log, Numbering, numbering_of
-from anneal.uop import Nodes, UOp, toposort
+from anneal.uop import Nodes, Some, UOp, toposort
 
 _ROUNDS = 2  # of a loop, one after another, after which its calls are late
 _WAIT = 32  # calls that are launched after one that should have been
@@ -58,8 +58,8 @@ class Given:
         found = iter(tensors)
         args = filled(self.args, found)
         options = {k: filled(v, found) for k, v in self.options.items()}
-        here.grad, here.autocast = self.grad, self.autocast
-        results = flat(run(*args, **options))
+        with modes(defers=False, became=None, grad=self.grad, autocast=self.autocast):
+            results = flat(run(*args, **options))
         return [*[t for t, new in zip(results, self.results, strict=True) if new], *[tensors[i] for i in self.changed]]
 
 
@@ -187,8 +187,6 @@ def _made_again(logs: Iterable[Log]) -> None:
     """
     new: dict[int, Any] = {}
     done: dict[int, tuple[Any, Any]] = {}
-    grad, defers, became, autocast = here.grad, here.defers, here.became, here.autocast
-    here.defers, here.became = False, None
     try:
         for log in logs:
             for run, given, refs, made in log:
@@ -212,8 +210,6 @@ def _made_again(logs: Iterable[Log]) -> None:
         raise GradientError(
             "a hook, or retain_grad, comes after the tensor was used and something was computed: register it before"
         ) from None
-    finally:
-        here.grad, here.defers, here.became, here.autocast = grad, defers, became, autocast
     for r, t in done.values():
         old = r()
         if old is None or old._spent or not old._wants:
@@ -249,10 +245,9 @@ def _replaced(log: Log, tensors: list[Any], given: Nodes, made: Nodes) -> list[A
 class CallHistory:
     """The history of the calls of a captured function, which says whether the next one is late."""
 
-    def __init__(self) -> None:
-        self._whole, self._wait = 0, _WAIT
-        self.late = False  # whether the next call is late
-        self._computed = -1  # when the last call was counted
+    late = False  # whether the next call is late
+    _whole, _wait = 0, _WAIT
+    _computed = -1  # when the last call was counted
 
     def launched(self, whole: bool) -> None:
         """Note a call that was launched.
@@ -309,13 +304,9 @@ class LateCall:
         if id(ref(result)) not in made_of(self.results, self._log, self._place):
             return False
         if self.spent:
-            raise GradientError(
-                f"backward: passes the call of {self._name} a second time, and what it kept for its backward went with "
-                "the first one: use backward(retain_graph=True) then"
-            )
+            raise second_backward(self._name)
         if not all(map(is_, map(_NODES, self._leaves), self._nodes)):
-            for t, _ in _changed(self._leaves, self._nodes):
-                raise self._error(t)
+            check_unchanged(self._name, self._leaves, list(map(base_of, self._nodes)))
         there = set(map(_GRADIENTS, self._leaves)) - {None}
         if there and any(g.late or not is_realized(g.uop) for g in there if isinstance(g, Handle)):
             self._history.missed()  # gradients add up that wait: they would be one graph, which grows with each call
@@ -327,12 +318,6 @@ class LateCall:
         for r in self.results:
             if (t := r()) is not None:
                 t._spent = True
-
-    def _error(self, t: Handle) -> GradientError:
-        return GradientError(
-            "backward: one of the variables needed for gradient computation has been modified by an inplace "
-            f"operation: a leaf of shape {t.uop.shape} that the call of {self._name} read has other values since"
-        )
 
     def end(self) -> None:
         """Something is computed: what is made of the results later was not computed with them."""
@@ -353,20 +338,37 @@ class LateCall:
         at, leaves, nodes = self._ended
         if not any(r() is not None for r in self.results) and here.computations > at + _ROUNDS:
             return False
-        there = [(t, u) for r, node in zip(leaves, nodes) if (t := r()) is not None and (u := node()) is not None]
-        changed = _changed([t for t, _ in there], [u for _, u in there])
-        if changed:
-            below = set(toposort((result.uop,), sources=sources_of))
-            for t, u in changed:
-                if u in below:
-                    raise self._error(t)
+        check_unchanged(self._name, [r() for r in leaves], [node() for node in nodes], result)
         return True
 
 
-def _changed(leaves: Handles, nodes: Nodes) -> list[tuple[Handle, UOp]]:
-    """The leaves that want gradients and show other memory than these nodes, each with its node's."""
-    rows = [(t, base_of(u)) for t, u in zip(leaves, nodes, strict=True) if t._leaf and t._wants]
-    return [(t, u) for t, u in rows if is_computed_late(t) or base_of(t.uop) is not u]
+def check_unchanged(name: str, leaves: Sequence[Handle | None], memory: Some, result: Handle | None = None) -> None:
+    """Raise GradientError where a leaf that a captured call read, and that wants a gradient, shows other memory now: of
+    a `result`, if that is below it.
+
+    Args:
+        name: the captured function's.
+        leaves: those that are left, with the `memory` that they showed.
+    """
+    below: set[UOp] = set()
+    for t, u in zip(leaves, memory, strict=True):
+        if t is None or u is None or not (t._leaf and t._wants and (is_computed_late(t) or base_of(t.uop) is not u)):
+            continue
+        if result is not None and not below:
+            below = set(toposort((result.uop,), sources=sources_of))
+        if result is None or u in below:
+            raise GradientError(
+                "backward: one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: a leaf of shape {t.uop.shape} that the call of {name} read has other values since"
+            )
+
+
+def second_backward(name: str) -> GradientError:
+    """The error of a second backward through a call of the captured function `name`."""
+    return GradientError(
+        f"backward: passes the call of {name} a second time, and what it kept for its backward went with the first "
+        "one: use backward(retain_graph=True) then"
+    )
 
 
 def passed_calls(result: Handle) -> list[LateCall]:

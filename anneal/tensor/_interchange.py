@@ -583,7 +583,7 @@ def carried(x: Tensor, y: Tensor) -> Tensor:
     from anneal.transforms import attached
 
     there, back = y.device, x.device
-    here.context.tensors.moved = True
+    here.tensors.moved = True
 
     def moved(device: str) -> Any:
         return lambda _, __, ___, given: [None if t is None else t.to(device) for t in given]

@@ -191,7 +191,7 @@ class _Graph:
 
     def __init__(self, root: UOp) -> None:
         self.leaves: dict[UOp, Any] = {}
-        for t in here.context.tensors.live_leaves():
+        for t in here.tensors.live_leaves():
             for u in (t.uop, t._alias):
                 if u is not None:
                     self.leaves[_flat(u)] = t

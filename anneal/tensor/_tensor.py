@@ -351,7 +351,7 @@ class Tensor(Methods):
         if not requires_grad and not self._leaf:
             raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")
         if self._wants is not requires_grad:
-            here.context.tensors.flags += 1
+            here.tensors.flags += 1
         self._wants = requires_grad
         if requires_grad and self._leaf:
             if storage_of(self.uop) is None and self.uop.tag is None:
@@ -361,9 +361,9 @@ class Tensor(Methods):
                 self._own()
             elif interchange.has_twin(self):
                 self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
-            here.context.tensors.leaves[id(self)] = self
+            here.tensors.leaves[id(self)] = self
         else:
-            here.context.tensors.leaves.pop(id(self), None)
+            here.tensors.leaves.pop(id(self), None)
         return self
 
     def _set_wants(self, value: Any) -> None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from anneal import files, settings
 from anneal.assets import ASSETS, fetch, location, verify
 from anneal.errors import DataError, SettingError, ShapeError
-from anneal.runtime import here
+from anneal.runtime import here, modes
 
 Array = np.ndarray[Any, Any]
 CIFAR10 = "cifar10/cifar-10-binary.tar.gz"
@@ -134,11 +134,8 @@ def downloads(wanted: bool) -> Iterator[None]:
     Args:
         wanted: whether downloads are allowed.
     """
-    before, here.downloads = here.downloads, wanted
-    try:
+    with modes(downloads=wanted):
         yield
-    finally:
-        here.downloads = before
 
 
 def images(seed: int, *, train: int = 10_000, test: int = 1_000) -> Images:

@@ -1,7 +1,6 @@
 """`Tensor.backward()`, as in PyTorch (`transforms` has JAX's functions over functions): a door to the pass in
 `walks.py`, which writes the adjoint nodes into the result's graph by the rules of `gradient.upat`. Nothing is computed
-until a gradient is realised.
-"""
+until a gradient is realised."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
-from anneal.runtime import Inside, Late, Numbering, base_of, here, is_call, is_realized, storage_of
+from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, here, is_realized, shown, storage_of
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
@@ -88,7 +87,7 @@ def backward(
     # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
     # with it
     effects = here.effects
-    device, moved = result._device, here.context.tensors.moved  # gradients may come back to other devices
+    device, moved = result._device, here.tensors.moved  # gradients may come back to other devices
     with BUILDING, releasing(retain, create_graph):
         passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if moved or t._device == device]
@@ -123,11 +122,14 @@ def _call_after() -> None:
 
 
 def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> Live:
-    """The leaves that graphs may have, with their nodes; of earlier ones that are memory only those `below` the result.
-    Raises GradientError for two leaves of one node."""
-    # nothing was made of the value of now of one that is late and unused
-    used = [t for t in leaves if t.late is None or t.late.is_used() or t is result]
-    own = [(t, (t.uop,) if t._alias is None else leaf_nodes(t)) for t in used]
+    """The leaves that graphs may have, with their nodes; of earlier ones that are memory those that may be `below` the
+    result. Raises GradientError for two leaves of one node."""
+    own = [
+        (t, (t.uop,) if t._alias is None else leaf_nodes(t))
+        for t in leaves
+        # nothing was made of the value of now of one that is late and unused
+        if t.late is None or t.late.is_used() or t is result
+    ]
     changed = runtime.earlier_nodes(leaves, below)
     several = [n for _, group in own for n in group]
     if not changed and len(set(several)) == len(several):
@@ -196,31 +198,30 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     origins = numbering.origins()
     if numbering.calls_python:
         return None
-    known, seen = numbering.known, None
+    known = numbering.known
     calls: dict[UOp, PendingCall] = {}
     joined: list[PendingCall] = []
+    holes: list[UOp] = []
     if numbering.passed:
         calls = _calls_below(numbering, root, origins)
         joined = _joined(calls, (root, seed, *origins), leaves)
-    else:
-        seen = _seen_memory(numbering, leaves, result)
-    holes = [numbering.template(u) for call in joined for u in call.memory()]
-    if seen is None:
-        below = {numbering.leaves[n] for u in (root, *origins) for n in runtime.numbers_of(u)}
-        seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, below))
+        holes = numbering.templates([u for call in joined for u in call.memory()])
+    seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
-    hooks = here.context.tensors.hooked
+    hooks = here.tensors.hooked
     if (
         (hooks and any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen))
         or Inside in map(type, before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
     ):
         return None
-    ends = [] if joined else list(calls)
-    inputs = [root, *holes, *[u for _, _, u in seen], *numbering.all_of([g for g in before if g is not None])]
-    inputs += [*[known[u] for u in ends], *origins]
-    ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()] if joined else []
-    ways += [way for call in joined for way in call.ways(joined)]
+    ends, ways = [] if joined else list(calls), []
+    inputs = [root, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
+    if graded := [g for g in before if g is not None]:
+        inputs += numbering.all_of(graded)
+    if joined:
+        ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()]
+        ways += [way for call in joined for way in call.ways(joined)]
     key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen], *[g is None for g in before])
     made: list[UOp | None] = []
 
@@ -230,7 +231,8 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
                 stack.enter_context(call.joined())
             grads = gradient_of([(numbering.node(root), seed)], [*[n for _, n, _ in seen], *ends])
         nodes = [None if g is None else ended(g if old is None else old.uop + g) for g, old in zip(grads, before)]
-        made[:] = [*nodes, *map(_unshaped, grads[len(seen) :])]
+        # cotangents in the shape in which they are computed
+        made[:] = [*nodes, *[None if g is None else shown(g) for g in grads[len(seen) :]]]
         return made, [None if u is None else u.provenance[1:3] for u in made]
 
     found = runtime.composite(numbering, key, inputs, compute)
@@ -241,37 +243,16 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
 
 
-def _seen_memory(numbering: Numbering, leaves: list[Tensor], result: Tensor) -> Seen | None:
-    """`_seen` where each leaf is memory and has no other node that was read, as in a loop that goes on; else None."""
-    known, nodes, found = numbering.known, [], []
-    for t in leaves:
-        if t.late is None:
-            n = t.uop
-            base = n.src[0] if n.op is _RESHAPE else n
-            if base.op is not _BUFFER or t._alias is not None:
-                return None
-            nodes.append(n)
-            template = known.get(base)
-            if template is not None:
-                found.append((t, n, template))
-        elif t.late.is_used() or t is result:
-            return None
-    if len(set(nodes)) < len(nodes) or runtime.earlier_nodes(leaves, known):
-        return None
-    return found
-
-
 def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
     """The leaves that may be below templates, each with a node and its template."""
     known, found = numbering.known, []
     below: set[UOp] = set()
-    # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
-    lazy = any(map(runtime.has_leaf, roots))
     for t, group in live:
         for n in group:
             base = n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n  # `base_of`
             if n is t._alias or (t.late is None and n is t.uop):
-                if base in known or (base.op is not _BUFFER and (lazy or base.tag is None)):
+                # memory that the numbering has not seen is not below; a lazy leaf may be there as a part of a graph
+                if base in known or (base.op is not _BUFFER and (base.tag is None or any(map(has_leaf, roots)))):
                     found.append((t, n, known[base] if base in known else numbering.learn(n)))
             # of a leaf that is changed and not used there are no two nodes below, and a loop has one key
             elif base in known or not any(u.op is _BUFFER and u not in known for u in toposort((n,))):
@@ -293,10 +274,10 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
             found[id(call)] = call
             if call.alone:
                 return []
-            passed = [u for u in call.inputs() if u.arg.made_by is not None]
-            if len(found) > _TOGETHER or not all(map(is_call, passed)):
+            passed = [call_of(u) for u in call.inputs() if u.arg.made_by is not None]
+            if len(found) > _TOGETHER or None in passed:
                 return []
-            rest += [u.arg.made_by.src[-1].arg.derivative.captured for u in passed]
+            rest += passed
     graded = {base_of(n) for t in live if found and _is_pending(t._grad) for n in leaf_nodes(t)}
     several = list(found.values())
     return several if all([call.joins((key, n), graded) for n, call in enumerate(several)]) else []  # noqa: C419
@@ -321,7 +302,7 @@ def _given(
 ) -> list[Tensor | None]:
     """Give the leaves their gradients, late; the others of the templates are the cotangents that are returned."""
     rows = [None if u is None else Late(numbering, u, line) for u, line in zip(templates, lines, strict=True)]
-    hooked = bool(here.context.tensors.hooked)  # where there is no hook, none adds one
+    hooked = bool(here.tensors.hooked)  # where there is no hook, none adds one
     for (t, _, _), late in zip(seen, rows):
         if late is not None:
             grad = t._grad
@@ -350,8 +331,8 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, P
         for u in map(numbering.leaves.__getitem__, runtime.numbers_of(rest.pop())):
             if u is not None and u not in seen:
                 seen.add(u)
-                if is_call(u):
-                    found[u] = u.arg.made_by.src[-1].arg.derivative.captured
+                if (call := call_of(u)) is not None:
+                    found[u] = call
                 elif (graph := graphs.get(numbering.known[u])) is not None:
                     rest.append(graph)
     return found
@@ -367,13 +348,6 @@ def _through(result: Tensor, calls: Nodes, given: list[Tensor | None], live: Liv
             lazy.append(result)
         runtime.realize(lazy)
     return _added(None, [(u, reshape(c.uop, u.shape) if c.shape else c.uop) for u, c in there], live)
-
-
-def _unshaped(u: UOp | None) -> UOp | None:
-    """A cotangent in the shape in which it is computed."""
-    while u is not None and u.op is Op.RESHAPE:
-        u = u.src[0]
-    return u
 
 
 def _check(result: Tensor) -> None:

@@ -1,8 +1,7 @@
 """Adjoints of several steps: each implements one rule of `gradient.upat` by name.
 
 Every function takes `g`, the cotangent of node `y`, and gives what it contributes to one source. `g` has the shape of
-`y`, or `()` if it is the same number everywhere.
-"""
+`y`, or `()` if it is the same number everywhere."""
 
 from __future__ import annotations
 
@@ -18,11 +17,6 @@ from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
 _PLACES = 16  # of a small window
-
-
-def scale(g: UOp, factor: float | UOp) -> UOp:
-    """`g * factor`, without a node for a factor of one."""
-    return g * factor if isinstance(factor, UOp) or factor != 1 else g
 
 
 # -- movement -----------------------------------------------------------------------------------------------------
@@ -46,9 +40,10 @@ def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
     """Sum over the repeated axes."""
     if not g.shape:
         times = divided_size(product(y.shape), product(x.shape)) if x.size else 1
-        if not isinstance(times, UOp):
-            return scale(g, times) if times else nothing(g)  # repeated not once: nobody reads it, whatever g is
-        return scale(g, times.cast(g.dtype))
+        if isinstance(times, UOp):
+            return g * times.cast(g.dtype)
+        # repeated not once: nobody reads it, whatever g is
+        return g if times == 1 else g * times if times else nothing(g)
     return reduce_axis(g, Op.ADD, tuple([i for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b]))
 
 

@@ -21,7 +21,7 @@ from anneal.transforms.trace import (  # isort: skip
     P, R, Trace, TypedFunction, as_tensor, broadcast_prefix, flagged, named_leaves, paths_of, rebuild, results_of,
 )  # fmt: skip
 from anneal.transforms.walks import (  # isort: skip
-    Derivative, DerivativeRule, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function,
+    CALLS, Derivative, DerivativeRule, differentiated, of_stand_ins, parts_of, pull_function, pull_host, push_function,
     push_host, rules_of, stand_in, whole,
 )  # fmt: skip
 from anneal.uop import (  # isort: skip
@@ -276,8 +276,7 @@ BATCHING: dict[Op, Rule] = {
     **dict.fromkeys(ALU, _elementwise),
     **dict.fromkeys(_MOVED, _movement),
     Op.UPDATE: _update,
-    Op.CONTIGUOUS: lambda y, sources, *_: y.replace(src=tuple(sources)),
-    Op.DETACH: lambda y, sources, *_: y.replace(src=tuple(sources)),
+    **dict.fromkeys((Op.CONTIGUOUS, Op.DETACH), lambda y, sources, *_: y.replace(src=tuple(sources))),
     Op.REDUCE_AXIS: lambda y, sources, *_: nodes.reduce_axis(sources[0], y.arg[0], _moved(y.arg[1])),
     Op.GATHER: _gather,
     Op.SCATTER_ADD: _scatter_add,
@@ -308,8 +307,7 @@ def rewritten(
             a.inherit(y)
             flags = [s in new for s in y.src]
             sources = [new[s] if s in new else same.get(s, s) for s in y.src]
-            ruled = y.op is Op.HOST_CALL or (y.op is Op.CALL and y.arg[0].name == "function")
-            rules = rules_of(y) if ruled else None
+            rules = rules_of(y) if y.op in CALLS else None
             if rules is not None and (any(flags) or (different and getattr(y.arg[0], "draws", False))):
                 f, number = y.arg
                 if (f, y.src) not in calls:

@@ -3,8 +3,7 @@
 The gradient of the call's graph is taken when that is traced. What it reads of the forward pass are the residuals,
 which the forward pass gives besides its results. A call's results remember a node with a derivative, which has the
 call's memory: a gradient that comes there runs the backward pass on it. Where gradients of the gradient may be wanted,
-and where somebody looks at graphs, the gradient is the graph of what the call read.
-"""
+and where somebody looks at graphs, the gradient is the graph of what the call read."""
 
 from __future__ import annotations
 
@@ -14,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from anneal import runtime
-from anneal.errors import GradientError, JitError
+from anneal.errors import JitError
 from anneal.rewrite import over, rebuild, value_of
-from anneal.runtime import Again, base_of, here, is_computed_late, is_realized, memory_of, over_memory, parameters_like
+from anneal.runtime import Again, base_of, here, is_realized, memory_of, modes, over_memory, parameters_like
 from anneal.schedule import BUILDING
 from anneal.transforms.walks import Derivative, backward_phase, differentiated, number_of, paths, pull_back, whole
 from anneal.uop import ALU, MOVEMENT, GraphFunction, Known, Nodes, Op, Some, Src, UOp, arena, const, toposort
@@ -29,6 +28,9 @@ _NUMBERS = 4  # cotangents that are numbers have backward passes of their own, u
 class Backward:
     """The gradients of the results of one captured function; the arguments are those of
     `captured_backward`."""
+
+    strange = 0  # how many of the last steps, one after another, were new
+    alone = False  # whether its gradients are computed by themselves alone
 
     def __init__(self, device: str, function: GraphFunction, flowing: Sequence[int], inputs: Sequence[int]) -> None:
         self.name, self.device = function.name.partition(" ")[0], device
@@ -43,17 +45,13 @@ class Backward:
             raise JitError("a hook is called with a gradient inside")
         self._order = [(u, u.src) for u in order]
         self.steps: deque[Any] = deque(maxlen=_STEPS)  # the last steps of loops that took its gradients
-        self.strange = 0  # how many of them, one after another, were new
         self._passes: dict[Any, tuple[Again, list[int], list[int]]] = {}
         self.history = runtime.CallHistory()
-        self.alone = False  # whether its gradients are computed by themselves alone
-        made, here.made = here.made, []
-        try:
+        made: list[Any] = []
+        with modes(made=made):
             grads = [g for g in self.gradients(self.cotangents) if g is not None]
-            if here.made:
-                raise JitError(f"it makes data of the host ({here.made[0].where})")
-        finally:
-            here.made = made
+        if made:
+            raise JitError(f"it makes data of the host ({made[0].where})")
         if functions and here.recordings:  # numbers that a function's backward computes with are compared, too
             runtime.note_constants(UOp(Op.SINK, grads[0].dtype, tuple(grads)), here.recordings[-1].constants)
         plain = _plain(grads)
@@ -74,7 +72,7 @@ class Backward:
     def begin(self, leaves: Nodes, kept: Nodes, sizes: Sizes) -> list[UOp]:
         """The nodes that the results of a call are to remember; the call read `leaves`, keeps what it `kept`, and its
         Variables had these values."""
-        here.context.tensors.derivatives = True
+        here.tensors.derivatives = True
         call = PendingCall(self, leaves, kept, sizes)
         derivative = Derivative(self.name, call.pull)
         derivative.captured = call
@@ -147,10 +145,11 @@ class PendingCall:
         sizes: the values of its Variables.
     """
 
+    _lazy = False
+
     def __init__(self, backward: Backward, leaves: Nodes, kept: Nodes, sizes: Sizes) -> None:
         self._backward, self._leaves, self._sizes = backward, list(leaves), dict(sizes)
         self._kept: list[UOp] | None = list(kept)
-        self._lazy = False
         self._begun = here.computations
         # whether its gradients are never computed together with what is made of them: of loops and Variables
         self.alone = backward.alone
@@ -196,10 +195,7 @@ class PendingCall:
     def pull(self, inputs: Nodes, _: Any, __: Any, given: Some) -> Some:
         """The gradients of the call's inputs."""
         if self._kept is None:
-            raise GradientError(
-                f"backward: passes the call of {self._backward.name} a second time, and what it kept for its backward "
-                "went with the first one: use backward(retain_graph=True) then"
-            )
+            raise runtime.second_backward(self._backward.name)
         self._check()
         if here.hooks is not None:
             here.hooks.append(self)
@@ -216,18 +212,9 @@ class PendingCall:
 
     def _check(self) -> None:
         """Raise GradientError where a leaf that the call read has other values since: its gradient would be missing."""
-        for n in self._backward.inputs if self._kept is not None else ():
-            leaf = self._leaves[n]
-            storage = leaf.arg if leaf.op is Op.BUFFER else memory_of(leaf)
-            t = storage.owner()
-            if t is None or not (t._leaf and t._wants):
-                continue
-            if is_computed_late(t) or base_of(t.uop) is not leaf:
-                raise GradientError(
-                    "backward: one of the variables needed for gradient computation has been modified by an inplace "
-                    f"operation: a leaf of shape {t.shape} that the call of {self._backward.name} read has other "
-                    "values since"
-                )
+        leaves = self.inputs()
+        owners = [(u.arg if u.op is Op.BUFFER else memory_of(u)).owner() for u in leaves]
+        runtime.check_unchanged(self._backward.name, owners, leaves)
 
     def joined_for_good(self) -> None:
         """The gradients are computed with what is made of them, and none comes again."""

@@ -11,7 +11,7 @@ from anneal.errors import GradientError, MissingMethodError, ShapeError, Transfo
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import Args, Fun, Options, emptied, filled, here, is_hole, note_call
+from anneal.runtime import Args, Fun, Options, emptied, filled, here, is_hole, modes, note_call
 from anneal.transforms.trace import flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
@@ -191,13 +191,14 @@ class FunctionCtx:
     `needs_input_grad` has a bool for each argument.
     """
 
+    _saved: Args = ()
+    _saved_forward: Args = ()
+    _zeros = True
+
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self._saved: Args = ()
-        self._saved_forward: Args = ()
         self._plain: set[int] = set()
         self._dirty: set[int] = set()
-        self._zeros = True
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors, or None, for `ctx.saved_tensors` in `backward`."""
@@ -432,12 +433,8 @@ def attached(
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
         where = far if f is pull else near
         values = [None if g is None else tensors([ended(g) if last else g], [not last], where)[0] for g in given]
-        modes = here.grad, here.defers, here.derives
-        here.grad, here.defers, here.derives = not last, True, True
-        try:
+        with modes(grad=not last, defers=True, derives=True):
             return f(xs, ys, back, values)
-        finally:
-            here.grad, here.defers, here.derives = modes
 
     def pulled(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
         if pull is None:
@@ -451,7 +448,7 @@ def attached(
         made = call(push, i, o, s, given, False)
         return [_fitting(f"{name}: the tangent", n, c, u) for n, (c, u) in enumerate(zip(made, o, strict=True))]
 
-    here.context.tensors.derivatives = True
+    here.tensors.derivatives = True
     values = [y.uop for y in results]
     token = Derivative(name, pulled, None if push is None else pushed).token(far)
     made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values), far)

@@ -1,8 +1,7 @@
 """Hooks on tensors: functions that see, or replace, a tensor's gradient when it is taken.
 
 A leaf keeps its hooks, whatever memory it shows. Any other tensor gets a node of its own whose derivative calls them;
-calls that were made with it before are made again.
-"""
+calls that were made with it before are made again."""
 
 from __future__ import annotations
 
@@ -64,11 +63,12 @@ class Hooks:
     """A tensor's hooks by their numbers: those that may replace its gradient, and those that come after them: of a leaf
     they get the tensor with its `.grad`, of any other tensor the gradient."""
 
+    gone = False
+
     def __init__(self, owner: Tensor) -> None:
         self.owner = weakref.ref(owner)
         self.before: dict[int, _Hook] = {}
         self.after: dict[int, _Hook] = {}
-        self.gone = False
 
     def release(self) -> None:
         """Forget the functions: they may hold the tensor, and its graph."""
@@ -171,7 +171,7 @@ def retain_grad(x: Tensor) -> None:
 def hooks_of(x: Tensor) -> Hooks | None:
     """The hooks of a tensor."""
     if x._leaf:
-        return x._hooks if id(x) in here.context.tensors.hooked else None
+        return x._hooks if id(x) in here.tensors.hooked else None
     if x.late is not None:
         return None
     storage = storage_of(x.uop)
@@ -215,7 +215,7 @@ def _check(name: str, x: Tensor, hook: Any) -> None:
 
 
 def _of_leaf(x: Tensor) -> Hooks:
-    table = here.context.tensors.hooked
+    table = here.tensors.hooked
     if id(x) not in table:
         x._hooks = Hooks(x)
         table[id(x)] = x
@@ -319,7 +319,7 @@ def hooked(x: Tensor, g: UOp) -> UOp:
 
 def after_accumulation(x: Tensor) -> None:
     """Call the hooks that wait for a leaf's `.grad`."""
-    if id(x) in here.context.tensors.hooked:
+    if id(x) in here.tensors.hooked:
         for hook in list(x._hooks.after.values()):
             here.effects += 1
             with no_grad():

@@ -1,14 +1,13 @@
 """The derivatives of loops and choices, and their form for many examples: each is a loop, or a choice, again.
 
 The reverse of a loop is a loop from its last turn to the first. What it needs of the forward turns is kept in further
-rows: what is carried, and what was summed up or looped for; the rest is computed again.
-"""
+rows: what is carried, and what was summed up or looped for; the rest is computed again."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from anneal.errors import GradientError
 from anneal.ops import nodes
@@ -289,17 +288,22 @@ def _halves(several: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
     return several[:n], several[n:]
 
 
+def _either(call: Choice, src: Nodes, given: Pairs, ways: Sequence[Some], like: Nodes) -> Some:
+    """What either of the two ways gives, chosen; zeros for the way that does not, in the shape of those `like` it."""
+    wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(u is not None for u in both)]
+    wide = [[whole(way[k], like[k]) for k in wanted] for way in ways]
+    made = chosen(call.name, src[0], [*zip(call.body.parameters, src[1:], strict=True), *given], wide) if wanted else []
+    found = dict(zip(wanted, made, strict=True))
+    return [found.get(k) for k in range(len(like))]
+
+
 def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
     parameters, several = call.body.parameters, _halves(call.body.results)
     targets = [p for p, wanted in zip(parameters, wants[1:], strict=True) if wanted and p.dtype.is_float]
-    seeds = {k: _like(r) for k, r in enumerate(several[0]) if given[k] is not None}
-    each = [pull_back([(way[k], g) for k, g in seeds.items()], *paths(_order(way), targets)) for way in several]
-    wanted = [p for p in parameters if any(p in grads for grads in each)]
-    ways = [[whole(g.get(p), p) for p in wanted] for g in each]
-    pairs = [*zip(parameters, src[1:], strict=True), *[(g, c) for k, g in seeds.items() if (c := given[k]) is not None]]
-    made = chosen(call.name, src[0], pairs, ways) if wanted else []
-    found = dict(zip(wanted, made, strict=True))
-    return [None, *[found.get(p) for p in parameters]]
+    seeds = [(k, _like(several[0][k]), c) for k, c in enumerate(given) if c is not None]
+    each = [pull_back([(way[k], g) for k, g, _ in seeds], *paths(_order(way), targets)) for way in several]
+    ways = [list(map(grads.get, parameters)) for grads in each]
+    return [None, *_either(call, src, [(g, c) for _, g, c in seeds], ways, parameters)]
 
 
 # -- forward mode -----------------------------------------------------------------------------------------------------
@@ -316,7 +320,8 @@ def _push_turns(loop: Loop, src: Nodes, given: Some) -> Some:
     body = loop.body
     turn, *parameters = body.parameters
     constants, carried, slices = loop.parts(parameters)
-    of, tangents = dict(zip(parameters, src, strict=True)), dict(zip(parameters, given, strict=True))
+    of = dict(zip(parameters, src, strict=True))
+    tangents: dict[UOp, Any] = dict(zip(parameters, given, strict=True))
     known = {p: _like(p) for p, t in tangents.items() if t is not None}
     while True:  # a carry with a tangent after a turn has one before
         made = _pushed(body.results, known)
@@ -326,29 +331,23 @@ def _push_turns(loop: Loop, src: Nodes, given: Some) -> Some:
         known.update((p, _like(p)) for p in more)
 
     def both(parameters: Nodes) -> Pairs:
-        pairs = [(p, of[p]) for p in parameters]
-        return pairs + [(known[p], t) for p in parameters if p in known and (t := tangents[p]) is not None]
+        return [*[(p, of[p]) for p in parameters], *[(known[p], tangents[p]) for p in parameters if p in known]]
 
-    states = [(p, of[p], after) for p, after in zip(carried, body.results)]
-    moving = [k for k, p in enumerate(carried) if p in known]
-    states += [(known[p], whole(tangents[p], p), whole(made[k], p)) for k in moving for p in (carried[k],)]
-    rows = {k: t for k, t in enumerate(made) if t is not None and k >= len(carried)}
+    n, moving = len(carried), [k for k, p in enumerate(carried) if p in known]
+    after = [*body.results[:n], *[whole(made[k], carried[k]) for k in moving]]
+    states = [(p, whole(first, p), r) for (p, first), r in zip(both(carried), after, strict=True)]
+    rows = {k: t for k, t in enumerate(made) if t is not None and k >= n}
     inner = [*loop.tests, *rows.values()]
     ends, out = looped(loop, turn, both(constants), states, both(slices), inner, inside=loop.inside)
-    found = dict(zip([*moving, *rows], [*ends[len(carried) :], *out], strict=True))
+    found = dict(zip([*moving, *rows], [*ends[n:], *out], strict=True))
     return [found.get(k) for k in range(len(loop.results))]
 
 
 def _push_choice(call: Choice, src: Nodes, given: Some) -> Some:
-    parameters, results = call.body.parameters, call.body.results
-    known = {p: _like(p) for p, t in zip(parameters, given[1:], strict=True) if t is not None}
-    ways = _halves(_pushed(results, known))
-    wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(t is not None for t in both)]
-    wide = [[whole(way[k], results[k]) for k in wanted] for way in ways]
-    pairs = [*zip(parameters, src[1:], strict=True)]
-    pairs += [(known[p], t) for p, t in zip(parameters, given[1:], strict=True) if t is not None]
-    found = dict(zip(wanted, chosen(call.name, src[0], pairs, wide) if wanted else (), strict=True))
-    return [found.get(k) for k in range(len(call.results))]
+    results = call.body.results
+    tangents = [(p, _like(p), t) for p, t in zip(call.body.parameters, given[1:], strict=True) if t is not None]
+    ways = _halves(_pushed(results, {p: stand for p, stand, _ in tangents}))
+    return _either(call, src, [(stand, t) for _, stand, t in tangents], ways, _halves(results)[0])
 
 
 # -- many examples ----------------------------------------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 A body is called once, on what stands for the values of a turn, and becomes a closed graph; the number of turns makes
 no difference to the time that compiling takes, nor to the number of kernels. What a body reads besides its arguments is
-passed to it, and gets gradients.
-"""
+passed to it, and gets gradients."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 from anneal.errors import DTypeError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import cat, grad_enabled, is_tensor, made, stack, zeros
-from anneal.runtime import UNSEEN, Fun, Loop, While, chosen, here, looped, mapped
+from anneal.runtime import UNSEEN, Fun, Loop, While, chosen, here, looped, mapped, modes
 from anneal.transforms.loop_transforms import rows_for_reverse
 from anneal.transforms.trace import PLAIN, Trace, as_tensor, flatten, like, named_leaves, paths_of, rebuild
 from anneal.uop import Nodes, Op, UOp, arena, const, dtypes
@@ -180,7 +179,7 @@ def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     for name, a, b in zip(names, *ways, strict=True):
         _alike("cond", name, "true_fun gives", a, "false_fun gives", b)
     trace.check_escapes(often=True)
-    here.context.tensors.host_calls = True
+    here.tensors.host_calls = True
     nodes = chosen(
         "cond",
         (p if p.dtype is dtypes.bool_ else p != 0).uop,
@@ -282,14 +281,11 @@ def _traced(first: _First) -> tuple[Trace, Tensor, list[Any], list[Any], Tensors
         number = trace.example(basis, (), dtypes.int32, False)
         carried = [trace.example(t, t.shape, None, w) for t, w in zip(tensors, wants, strict=True)]
         parts = [trace.example(x, x.shape[1:]) for x in arrays]
-        here.turns.append(trace)
-        try:
+        with modes(turns=[*here.turns, trace]):
             tested = [] if test is None else [trace.apart(test, (trace.again(tree, carried),), {})]
             given = [trace.again(each, each) for each in ([number], parts)]
             out, rows = trace.apart(turn, (*given[0], trace.again(tree, carried), given[1]), {})
             rows = [*rows, *tested]
-        finally:
-            here.turns.pop()
         after = _carry(first, out)
         wider = [
             k
@@ -305,7 +301,7 @@ def _traced(first: _First) -> tuple[Trace, Tensor, list[Any], list[Any], Tensors
         wants = again
     _check_carry(first, after)
     trace.check_escapes(often=True)
-    here.context.tensors.host_calls = True
+    here.tensors.host_calls = True
     return trace, number, carried, parts, after, rows
 
 

@@ -3,8 +3,7 @@
 A stand-in is a node of its own, made for the call: what the function captures besides is a constant, even if it is the
 argument itself, and transforms nest without mixing up their variables. Only nodes younger than the stand-ins can depend
 on them, so no walk here goes below the part of the graph that the call made. Arguments and results are trees: nests of
-dicts, lists, tuples and named tuples with tensors at the leaves. None is a tree without leaves.
-"""
+dicts, lists, tuples and named tuples with tensors at the leaves. None is a tree without leaves."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from anneal.errors import DTypeError, GradientError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, made
 from anneal.ops.nodes import detached, reshape
-from anneal.runtime import Fun, Options, base_of, earlier_nodes, flat, here, mapped, sources_of, used_unseen
+from anneal.runtime import Fun, Options, base_of, earlier_nodes, flat, here, mapped, modes, sources_of, used_unseen
 from anneal.transforms.walks import Path, stand_in
 from anneal.uop import DType, Known, Nodes, Op, Src, UOp, arena, toposort, unique
 
@@ -155,7 +154,7 @@ def tree_map(function: Fun, tree: Any, *others: Any) -> Any:
 
 def leaves() -> list[Tensor]:
     """The live tensors on which requires_grad was set."""
-    return here.context.tensors.live_leaves()  # type: ignore[return-value]
+    return here.tensors.live_leaves()  # type: ignore[return-value]
 
 
 def leaf_nodes(tensor: Tensor) -> Src:
@@ -257,19 +256,11 @@ class Trace:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
         nothing. Results have their nodes: a view whose tensor was changed later gets one among those of this call.
         """
-        before = here.grad
-        here.grad = before or grad
-        here.depth += 1
-        here.assigned.append(self._assigned)
-        try:
+        with modes(grad=here.grad or grad, depth=here.depth + 1, assigned=[*here.assigned, self._assigned]):
             out = f(*args, **kwargs)
             for t in flat(out):
                 t.uop if is_tensor(t) else None
             return out
-        finally:
-            here.assigned.pop()
-            here.depth -= 1
-            here.grad = before
 
     def apart(self, f: Fun, args: Sequence[Any], kwargs: Options) -> Any:
         """`run` of `f`, for `check_escapes`: results are tensors of their own, and none of the function's is kept."""

@@ -1,20 +1,19 @@
 """The walks over a graph that take derivatives: what nodes' rules give is added up. There is no tape.
 
 The derivatives are ordinary nodes beside the others, so the scheduler may fuse forward and backward work. A cotangent
-of shape `()` stands for the same number everywhere: the seed of a loss stays a constant until its shape is needed.
-"""
+of shape `()` stands for the same number everywhere: the seed of a loss stays a constant until its shape is needed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from anneal.backend import Storage
 from anneal.errors import GradientError, ShapeError
 from anneal.ops.nodes import detached, from_memory, reshape, spread, to_memory
 from anneal.rewrite import substitute, value_of
-from anneal.runtime import HostFunction, Rules, base_of, here, sources_of, storage_of
+from anneal.runtime import HostFunction, Rules, base_of, here, modes, sources_of, storage_of
 from anneal.transforms.forward_rules import FORWARD
 from anneal.transforms.gradient_rules import GRADIENT
 
@@ -141,15 +140,20 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
         for root, seed in seeds:
             a.derive(root)
             grads[root] = _add(grads[root], seed) if root in grads else seed
-        calls, first = _calls_on(path)
+        calls = _calls_on(path)
         for y, sources in reversed(path):
-            g = grads.get(y)
-            if g is None and y not in first:
+            g, call = grads.get(y), calls.get(y)
+            if call is not None:
+                a.derive(y)
+                if g is not None:
+                    call.given[y.arg[1]] = spread(g.cast(y.dtype), y.shape)
+                if y is not call.first or call.given.count(None) == len(call.given):
+                    continue
+                made = call.rules.pull(y.arg[0], sources, call.given, [s in reach for s in sources])
+            elif g is None:
                 continue
-            a.derive(y)
-            if g is None or y in calls:
-                made = _of_call(y, g, calls[y], y in first, reach)
             else:
+                a.derive(y)
                 adds = y.op in _CARRIES or (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD)
                 made = _contributions(y, g if adds else g.cast(y.dtype), sources)
             elementwise = y.op in ALU
@@ -277,11 +281,8 @@ def of_stand_ins(function: Callable[[], Some]) -> tuple[Some, list[UOp]]:
         function: has the stand-ins; a user's rule may be below it.
     """
     mark = arena().watermark()
-    here.depth += 1
-    try:
+    with modes(depth=here.depth + 1):
         return function(), arena().since(mark)
-    finally:
-        here.depth -= 1
 
 
 def transposed(linear: Callable[[Some], Some], inputs: Nodes, given: Some) -> Some:
@@ -358,37 +359,26 @@ def rules_of(y: UOp) -> Rules | None:
     return None if made_by is None else made_by.rules
 
 
-def _calls_on(path: Path) -> tuple[dict[UOp, list[UOp | None]], set[UOp]]:
-    """The results of calls on a path of the reverse walk, each with the cotangents of all results of its call that have
-    come; and of each call the result that is first on the path.
+class _Call(NamedTuple):
+    """A call on the path of the reverse walk: its rules, the result that is first on the path, and the cotangents of
+    all results that have come. They are whole when the walk comes to the first, which brings those of the sources."""
 
-    The cotangent of a result is whole when the walk comes to it, and those of all results of a call when it comes to
-    the first one; what the call was made of is before all of them.
-    """
-    found: dict[UOp, list[UOp | None]] = {}
-    first: dict[Any, UOp] = {}  # by what is equal for all results of a call
-    if here.context.tensors.host_calls or here.context.tensors.derivatives:
+    rules: Rules
+    first: UOp
+    given: list[UOp | None]
+
+
+def _calls_on(path: Path) -> dict[UOp, _Call]:
+    """The results of calls on a path, each with its call; what the call was made of is before all of them."""
+    calls: dict[Any, _Call] = {}  # by what is equal for all results of one
+    found: dict[UOp, _Call] = {}
+    if here.tensors.host_calls or here.tensors.derivatives:
         for y, _ in path:
-            if y.op in CALLS and rules_of(y) is not None:
-                begin = first.setdefault((y.arg[0], y.src), y)
-                results = y.arg[0].arguments[0] if y.op is Op.CALL else len(y.arg[0].results)
-                found[y] = [None] * results if begin is y else found[begin]
-    return found, set(first.values())
-
-
-def _of_call(y: UOp, g: UOp | None, given: list[UOp | None], is_first: bool, reach: set[UOp]) -> Some:
-    """A result's share of the cotangents of the call's inputs: the last that comes brings it for all. Those outside
-    `reach` need none.
-
-    Raises GradientError for a function without a gradient, ShapeError for a cotangent of another shape.
-    """
-    function, number = y.arg
-    if g is not None:
-        given[number] = spread(g.cast(y.dtype), y.shape)
-    rules = rules_of(y)
-    if rules is None or not is_first or given.count(None) == len(given):
-        return (None,) * len(y.src)
-    return rules.pull(function, y.src, given, [s in reach for s in y.src])
+            if y.op in CALLS and (rules := rules_of(y)) is not None:
+                function = y.arg[0]
+                results = function.arguments[0] if y.op is Op.CALL else len(function.results)
+                found[y] = calls.setdefault((function, y.src), _Call(rules, y, [None] * results))
+    return found
 
 
 def parts_of(function: GraphFunction, src: Src) -> tuple[Derivative, Nodes, Nodes, Nodes]:

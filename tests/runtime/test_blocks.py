@@ -29,8 +29,8 @@ def one_by_one(several: list[UOp], before: list[UOp], log: bool) -> tuple[list[U
     if log:
         n.note(())
     for u in before:
-        n.template(u)
-    return [n.template(u) for u in several], state(n)
+        n.templates([u])
+    return [n.templates([u])[0] for u in several], state(n)
 
 
 def test_a_block_is_numbered_as_its_nodes_are() -> None:
@@ -42,7 +42,7 @@ def test_a_block_is_numbered_as_its_nodes_are() -> None:
             if log:
                 n.note(())
             for u in before:
-                n.template(u)
+                n.templates([u])
             found = n.templates(several)
             assert (found, state(n)) == one_by_one(several, before, log)
 

@@ -22,7 +22,7 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge
 from anneal.inspect.kernel_list import lines_of
 from anneal.progress import told
 from anneal.rewrite import Event, substitute, tracing
-from anneal.runtime import Handle, Launch, here, realize, storage_of, watched
+from anneal.runtime import Handle, Launch, here, modes, realize, storage_of, watched
 from anneal.tensor import Tensor, tree_leaves, vjp
 from anneal.uop import Nodes, Op, UOp, toposort
 
@@ -54,11 +54,8 @@ class Checking:
         device = get_device(step.outputs[0].device)
         if device.name not in self.report.device.split(", "):
             self.report.device = ", ".join(x for x in (self.report.device, device.name) if x)
-        outer, here.watchers = here.watchers, []
-        try:
+        with modes(watchers=[]):
             check_launch(sink, step, device, number, self.limits, self.report, self.found)
-        finally:
-            here.watchers = outer
 
     def look(self) -> None:
         """Look at the rules that fired so far while the graph was made."""
@@ -107,7 +104,7 @@ def _backwards(state: Checking) -> Iterator[None]:
             report.say(f"gradients of a line that runs again and again were checked the first {state.times} times")
         elif loss.uop.size != 1 or not loss.uop.dtype.is_float:
             report.say("gradients of a backward() that does not begin at one float were not checked")
-        elif here.context.tensors.hooked:
+        elif here.tensors.hooked:
             report.say("gradients were not checked where tensors have hooks: they would be called twice")
         else:
             try:
@@ -189,14 +186,14 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
         seed: the number that random draws begin with.
     """
     order = toposort((loss.uop,))
-    live = [t for t in here.context.tensors.live_leaves() if isinstance(t, Tensor)]
+    live = [t for t in here.tensors.live_leaves() if isinstance(t, Tensor)]
     known = set(order)
     lazy = {t.uop: t for t in live if storage_of(t.uop) is None and t.uop in known}
     for u in order:  # a leaf that a function made for itself, and let go of
         if u.op is Op.CONTIGUOUS and u.tag is not None and u not in lazy:
             lazy[u] = t = Tensor._from_uop(u, loss.device)
             t._wants = True
-            here.context.tensors.leaves[id(t)] = t
+            here.tensors.leaves[id(t)] = t
             live.append(t)
     if lazy:  # what leaves hold has to be in memory to be moved
         realize(list(lazy.values()))
@@ -326,8 +323,7 @@ def _sources(u: UOp) -> list[UOp]:
 def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Generator) -> GradientCheck:
     """The derivative of `u` by its sources, along one direction, where they have the values that they have here."""
     device = "cpu"
-    outer, here.watchers = here.watchers, []
-    try:
+    with modes(watchers=[]):
         stand_ins = [Tensor.zeros(*s.shape, dtype=s.dtype, device=device).contiguous() for s in sources]
         realize(stand_ins)
 
@@ -339,8 +335,6 @@ def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Gene
             cotangent = Tensor.zeros(*u.shape, dtype=u.dtype, device=device).contiguous()
             realize([cotangent])
             pulled = pull(cotangent)
-    finally:
-        here.watchers = outer
     content = {**held, **_contents([u, *[t.uop for t in (*stand_ins, cotangent)]])}
     point = [_value(s, held) for s in sources]
     for t, x in zip(stand_ins, point, strict=True):

@@ -12,7 +12,7 @@ from anneal.nn._containers import ModuleDict, ModuleList
 from anneal.nn._module import Module
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import said
-from anneal.runtime import here
+from anneal.runtime import here, modes
 from anneal.tensor import Tensor, no_grad
 
 __all__ = [
@@ -32,12 +32,8 @@ def cached() -> Iterator[None]:
     ...     layer.weight is layer.weight
     True
     """
-    outer = here.computed
-    here.computed = {} if outer is None else outer
-    try:
+    with modes(computed={} if here.computed is None else here.computed):
         yield
-    finally:
-        here.computed = outer
 
 
 # The tensors that train stand in `layer.parametrizations.weight`, as `original` (or `original0`, `original1`), with
