@@ -33,6 +33,8 @@ _ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
+_holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
+_tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
@@ -67,7 +69,9 @@ LEARNED = _Learned()
 def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
+    _holes.clear()
     LEARNED.forget_masks()
+    _tags.clear()
     LEARNED.carried.clear()
     LEARNED.outlived.clear()
 
@@ -110,19 +114,22 @@ class Numbering:
         home: the place in the program at which templates begin.
     """
 
-    log: Log | None = None  # from the first call on of a tensor that a gradient flows through
-    misses, spent, why = 0, 0.0, ""  # calls that were made, their seconds, and the first one's reason
-    retired = False
-    nbytes, limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
-    calls_python = False  # whether a gradient is a function's of Python
-
     def __init__(self, home: Any) -> None:
-        self.tag = _HOLE, home
+        tag = _tags[home]
+        if tag is None:
+            tag = _tags[home] = (_HOLE, home)
+        self.tag: tuple[Any, ...] = tag
         self.leaves: list[UOp | None] = []
         self.known: Known = {}
         self.nodes: Known = {}
         self.tensors: list[Ref] = []
+        self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
+        # calls that were made, their seconds, and the first one's reason
+        self.misses, self.spent, self.why = 0, 0.0, ""
+        self.retired = False
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
+        self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
+        self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[Late] = []  # records of numberings before that are used here
         self.lates: list[ref[Late]] = []  # that stand for such graphs
@@ -154,8 +161,58 @@ class Numbering:
         log.append(call)
         return log
 
+    def template(self, u: UOp) -> UOp:
+        """The template of a node.
+
+        Args:
+            u: the node.
+        """
+        found = self.known.get(u)
+        if found is not None:
+            return found
+        flat = u.src[0] if u.op is _RESHAPE else u
+        if flat.op is not _BUFFER:
+            return self.learn(u) if u.weak else u
+        storage = flat.arg
+        hole = self.known.get(flat)
+        if hole is None:
+            n = len(self.leaves)
+            # a loop gives the same number to the same memory every second time
+            place = storage.place
+            if place is not None and place[0] == n and place[1] is self.tag:
+                hole = place[2]
+            else:
+                key = self.tag, n, flat.dtype, flat.shape, storage.device
+                hole = _holes[key]
+                if hole is None:
+                    hole = _holes[key] = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
+                storage.place = n, self.tag, hole, hole, flat.shape
+                LEARNED.masks[hole] = _FIRST << n
+            if storage.derivative is not None:
+                self.calls_python = True
+            elif storage.made_by is not None:
+                self.passed.append(flat)
+            self.leaves.append(flat)
+            self.nbytes += storage.size * storage.dtype.itemsize
+            self.known[flat] = hole
+        if u is flat:
+            return hole
+        place = storage.place
+        if place[2] is hole and place[4] == u.shape:
+            found = place[3]
+        else:
+            known = hole, u.arg, u.tag
+            found = _holes[known]
+            if found is None:
+                found = _holes[known] = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
+            if place[2] is hole:
+                storage.place = (*place[:3], found, u.shape)
+        self.known[u] = found
+        return found
+
     def templates(self, nodes: Iterable[UOp]) -> list[UOp]:
-        """The templates of nodes, in order.
+        """The templates of nodes, in order, as `template` gives them: at once those of memory that the last round but
+        one had in the same order.
 
         Args:
             nodes: the nodes.
@@ -163,38 +220,22 @@ class Numbering:
         known, leaves, tag, out = self.known, self.leaves, self.tag, []
         for u in nodes:
             found = known.get(u)
-            if found is not None:
-                out.append(found)
-                continue
-            flat = u.src[0] if u.op is _RESHAPE else u
-            if flat.op is not _BUFFER:
-                out.append(self.learn(u) if u.weak else u)
-                continue
-            storage = flat.arg
-            if flat not in known:
-                n, place = len(leaves), storage.place
-                # a loop gives the same number to the same memory every second time
-                if place is None or place[0] != n or place[1] != tag:
-                    hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*tag, storage.device))
-                    place = storage.place = n, tag, hole, hole, flat.shape
-                    LEARNED.masks[hole] = _FIRST << n
-                known[flat] = place[2]
-                if storage.derivative is not None:
-                    self.calls_python = True
-                elif storage.made_by is not None:
-                    self.passed.append(flat)
-                leaves.append(flat)
-                self.nbytes += storage.size * storage.dtype.itemsize
-            hole, place = known[flat], storage.place
-            if u is flat:
-                found = hole
-            elif place[2] is hole and place[4] == u.shape:
-                found = place[3]
-            else:
-                found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
-                if place[2] is hole:
-                    storage.place = (*place[:3], found, u.shape)
-            known[u] = found
+            if found is None:
+                flat = u.src[0] if u.op is _RESHAPE else u
+                storage: Any = flat.arg if flat.op is _BUFFER and flat not in known else None
+                place = None if storage is None else storage.place
+                if (
+                    place is not None
+                    and (place[0] == len(leaves) and place[1] is tag and place[4] == u.shape)
+                    and (storage.made_by is None and storage.derivative is None)
+                ):
+                    found = place[2] if u is flat else place[3]
+                    known[flat] = place[2]
+                    known[u] = found
+                    leaves.append(flat)
+                    self.nbytes += storage.size * storage.dtype.itemsize
+                else:
+                    found = self.template(u)
             out.append(found)
         return out
 
@@ -213,7 +254,7 @@ class Numbering:
                 if late.numbering.retired and not t._wants:
                     self.behind.append(late)
                 return moved
-        return self.templates((t.uop,))[0]
+        return self.template(t.uop)
 
     def read(self, tensors: Iterable[Handle]) -> list[UOp] | None:
         """The templates of tensors that an op is called with; None where one is open."""
@@ -224,7 +265,7 @@ class Numbering:
                 template = late.template
                 self.used.add(template)
             else:
-                template = self.templates((t.uop,))[0] if late is None else self.of(t)
+                template = self.template(t.uop) if late is None else self.of(t)
                 if not t._used:
                     t._used = SEEN
                 mask = LEARNED.masks.get(template)
@@ -236,7 +277,7 @@ class Numbering:
     def all_of(self, tensors: Iterable[Handle]) -> list[UOp]:
         """The templates of several tensors."""
         return [
-            (self.templates((t.uop,))[0] if late is None else late.template if late.numbering is self else self.of(t))
+            (self.template(t.uop) if late is None else late.template if late.numbering is self else self.of(t))
             for t in tensors
             for late in (t.late,)
         ]
@@ -249,7 +290,7 @@ class Numbering:
         """
         if not u.weak:
             return u
-        return _filled(u, lambda v: self.templates((v,))[0], self.known, _BUFFER)
+        return _filled(u, self.template, self.known, _BUFFER)
 
     def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
         """The template here of a tensor that is late in another numbering; None where another thread has computed the
@@ -265,7 +306,7 @@ class Numbering:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
             return None
-        mine = self.templates(leaves)
+        mine = [self.template(u) for u in leaves]
         key = (template, tuple(mine))
         found = _moved[key]
         if found is None:
