@@ -33,6 +33,9 @@ _ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
+_holes: Recent[Any, UOp] = Recent(
+    1 << 13
+)  # templates of memory, and of views of it: a loop has some that is new in each round
 _rounds: Recent[Any, int] = Recent(
     _MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
@@ -67,6 +70,7 @@ LEARNED = _Learned()
 def forget_templates() -> None:
     """Forget what is known of templates."""
     _moved.clear()
+    _holes.clear()
     LEARNED.forget_masks()
     LEARNED.carried.clear()
     LEARNED.outlived.clear()
@@ -175,7 +179,10 @@ class Numbering:
                 n, place = len(leaves), storage.place
                 # a loop gives the same number to the same memory every second time
                 if place is None or place[0] != n or place[1] != tag:
-                    hole = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*tag, storage.device))
+                    key = tag, n, flat.dtype, flat.shape, storage.device
+                    hole = _holes[key]
+                    if hole is None:
+                        hole = _holes[key] = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*tag, storage.device))
                     place = storage.place = n, tag, hole, hole, flat.shape
                     LEARNED.masks[hole] = _FIRST << n
                 known[flat] = place[2]
@@ -191,7 +198,10 @@ class Numbering:
             elif place[2] is hole and place[4] == u.shape:
                 found = place[3]
             else:
-                found = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
+                view = hole, u.arg, u.tag
+                found = _holes[view]
+                if found is None:
+                    found = _holes[view] = UOp(_RESHAPE, u.dtype, (hole,), u.arg, u.tag)
                 if place[2] is hole:
                     storage.place = (*place[:3], found, u.shape)
             known[u] = found
