@@ -44,6 +44,7 @@ BOUNDS = {
     "anneal.runtime.late.RUNS": HALVES,
     "anneal.runtime.numbering.LEARNED.carried": "_MAX_LINES",
     "anneal.runtime.numbering.LEARNED.masks": "_MAX_MASKS",
+    "anneal.runtime.numbering._holes": HALVES,
     "anneal.runtime.numbering._moved": HALVES,
     "anneal.runtime.numbering._rounds": HALVES,
     "anneal.runtime.turns._plans": HALVES,
