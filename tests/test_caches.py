@@ -47,6 +47,7 @@ BOUNDS = {
     "anneal.runtime.numbering._holes": HALVES,
     "anneal.runtime.numbering._moved": HALVES,
     "anneal.runtime.numbering._rounds": HALVES,
+    "anneal.runtime.numbering._tags": HALVES,
     "anneal.runtime.turns._plans": HALVES,
     "anneal.schedule.plan._plans": HALVES,
     "anneal.uop.provenance.CODES.kept": "_MAX_CODES",

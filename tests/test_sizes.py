@@ -26,7 +26,7 @@ FUNCTIONS = {
 }
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
-    "onnx": 969, "ops": 957, "backend": 498, "runtime": 480, "codegen": 460, "inspect": 430, "nn": 429,
+    "onnx": 969, "ops": 957, "backend": 498, "runtime": 484, "codegen": 460, "inspect": 430, "nn": 429,
     "transforms": 360, "schedule": 331, "cli": 306, "uop": 236, "web": 205, "distributions": 204, "rewrite": 179,
     "optim": 167, "(top)": 175, "tensor": 156, "linalg": 96, "array_api": 59, "training": 36, "utils": 33,
     "assets": 23, "cache": 19, "distributed": 7, "autograd": 15, "cuda": 5,
