@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 Around = Callable[[], AbstractContextManager[Any]]
@@ -22,10 +22,10 @@ class Promise(Generic[T]):
     """The result of a call that another thread makes."""
 
     __slots__ = ("_call", "_error", "_made", "_value")
+    _value: T  # once it is made
 
     def __init__(self, call: Callable[[], T]) -> None:
         self._call: Callable[[], T] | None = call
-        self._value: T | None = None
         self._error: BaseException | None = None
         self._made = threading.Lock()
         self._made.acquire()
@@ -52,7 +52,7 @@ class Promise(Generic[T]):
         with self._made:
             if self._error is not None:
                 raise self._error
-            return cast(T, self._value)
+            return self._value
 
 
 class Finisher:

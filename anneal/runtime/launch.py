@@ -57,7 +57,7 @@ class Holding:
             self.close()
 
     def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not ending():
+        if self.own and not ending():
             self.close()
 
 
