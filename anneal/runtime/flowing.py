@@ -13,9 +13,9 @@ from anneal.runtime.bodies import DeviceCall, abstracted, sized
 from anneal.runtime.capture import _GONE, Capture, Source, aliases_of, kernels_in
 from anneal.runtime.context import here
 from anneal.runtime.execution import realize
-from anneal.runtime.handle import Handle, Handles, Ref, emptied, filled
+from anneal.runtime.handle import WHOLE, Handle, Handles, Ref, emptied, filled
 from anneal.runtime.late import composite, home
-from anneal.runtime.nodes import WHOLE, buffer_leaf, is_realized, memory_of, own, shown, storage_of
+from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, own, shown, storage_of
 from anneal.runtime.numbering import Late, numbering_of
 from anneal.runtime.recording import ARGUMENT, Recording
 from anneal.runtime.repeats import Again, over_memory

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
+WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
 
 class Inside:
@@ -435,9 +436,9 @@ def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None = None) -> l
 
 
 def _is_lazy(t: Handle) -> bool:
-    """True if a tensor's node is more than a reshape of memory."""
+    """True if a tensor's node is more than a reshape of memory, or all of its symbolic shape there."""
     u = _node(t)
-    while u is not None and u.op is Op.RESHAPE:
+    while u is not None and (u.op is Op.RESHAPE or u.tag == WHOLE):
         u = u.src[0]
     return u is not None and u.op is not Op.BUFFER
 

@@ -14,11 +14,9 @@ import numpy as np
 from anneal.backend import Array, Storage, nothing
 from anneal.frozen import frozen
 from anneal.runtime.context import here
-from anneal.runtime.handle import Handle, Handles, Ref
+from anneal.runtime.handle import WHOLE, Handle, Handles, Ref
 from anneal.uop import SYMBOLIC, DType, Op, Shape, Src, UOp, arena, toposort, users_line
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
-
-WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
 
 def storage_of(u: UOp) -> Storage | None:

@@ -499,3 +499,24 @@ def test_values_are_added_at_an_index_of_one_place_too() -> None:
     x.index_put_((Tensor(0), Tensor(-1)), Tensor(5.0), accumulate=True)
     x.index_put_((Tensor(0),), Tensor([1.0, 2.0, 3.0]), accumulate=True)
     assert x.tolist() == [[1, 2, 8], [1, 0, 2]]
+
+
+PARTS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
+    "first": (lambda x, n: x[:n], lambda a: a[:3]),
+    "a reshape": (lambda x, n: x[:n].reshape(1, -1), lambda a: a[:3].reshape(1, -1)),
+    "later ones": (lambda x, n: x[1:n], lambda a: a[1:3]),
+    "a column": (lambda x, n: x.reshape(4, 1)[:n], lambda a: a.reshape(4, 1)[:3]),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_of_symbolic_size_shows_what_its_base_becomes(name: str) -> None:
+    part, same = PARTS[name]
+    x, a = anneal.tensor([1.0, 2.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+    y, b = part(x, anneal.Variable("n", 1, 4).bind(3)), same(a)
+    for change in (lambda v: v.__iadd__(1), lambda v: v.__imul__(2)):
+        change(x), change(a)
+        assert y.tolist() == b.tolist()
+    y += 1
+    b += 1
+    assert (y.tolist(), x.tolist()) == (b.tolist(), a.tolist())
