@@ -172,7 +172,7 @@ class EmbeddingBag(Resettable):
         """
         rows, width = embeddings.shape
         made = cls(rows, width, _weight=embeddings, **settings)
-        made.weight.requires_grad = not freeze
+        made.weight.requires_grad_(not freeze)
         return made
 
     @checked

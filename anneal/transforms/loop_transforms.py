@@ -289,7 +289,7 @@ def _halves(several: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
 
 
 def _either(call: Choice, src: Nodes, given: Pairs, ways: Sequence[Some], like: Nodes) -> Some:
-    """What either of the two ways gives, chosen; zeros for the way that does not, in the shape of those `like` it."""
+    """The chosen way's values of those that either way gives; zeros where it gives none, in the shape of `like`."""
     wanted = [k for k, both in enumerate(zip(*ways, strict=True)) if any(u is not None for u in both)]
     wide = [[whole(way[k], like[k]) for k in wanted] for way in ways]
     made = chosen(call.name, src[0], [*zip(call.body.parameters, src[1:], strict=True), *given], wide) if wanted else []
