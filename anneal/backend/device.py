@@ -180,12 +180,8 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
 
     def of(self, owner: object, buffers: Iterable[object]) -> T | None:
         """The object that was made for these, which is the one used last then; None if none was."""
-        key = (id(owner), *map(id, buffers))
-        found = self.pop(key, None)
-        if found is None:
-            return None
-        self[key] = found
-        return found[0]
+        found = self.find((id(owner), *map(id, buffers)))
+        return None if found is None else found[0]
 
     def put(self, made: T, owner: object, buffers: Iterable[object], weight: int = 1) -> None:
         """Have `of` find what was made; may push others out."""
@@ -206,7 +202,6 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
 
     def __delitem__(self, key: Ints) -> None:
         super().__delitem__(key)
-        self.weight -= self._weights.pop(key)
         for b in {*key[1:]}:
             keys = self._keys[b]
             keys.discard(key)

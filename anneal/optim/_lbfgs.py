@@ -173,8 +173,9 @@ class LBFGS(Optimizer):
             at += t.numel()
 
 
-# What is kept, by its names in files: of the last direction; changes of gradient and place, with 1 over their product;
-# and as "numbers" the last length, the scale of a direction, and the count of directions. By torch's names it is:
+# The entries of the state by torch's names, each with its name in files: the last direction and gradient; the changes
+# of the gradient and of the parameters, and 1 over their product. "numbers" are the last length, the scale of a
+# direction, and the count of directions.
 _TORCHS = {"d": "direction", "prev_flat_grad": "slope", "old_dirs": "slopes", "old_stps": "moves", "ro": "shares"}
 _PAST, _NUMBERS = ("slopes", "moves", "shares"), ("t", "H_diag", "n_iter")
 

@@ -100,9 +100,11 @@ class Weighed(dict[K, V]):
         self.weight += weight - self._weights.pop(key, 0)
         self[key], self._weights[key] = value, weight
         while len(self) > self.most or (self.weight > self.heavy and len(self) > _LEAST):
-            old = next(iter(self))
-            del self[old]
-            self.weight -= self._weights.pop(old, 0)
+            del self[next(iter(self))]
+
+    def __delitem__(self, key: K) -> None:
+        super().__delitem__(key)
+        self.weight -= self._weights.pop(key)
 
     def clear(self) -> None:
         """Forget all entries."""

@@ -360,7 +360,7 @@ def facts(m: Any) -> Any:
 
 
 def stateless_calls(m: Any) -> Any:
-    """What a functional call leaves behind: buffers that the call itself binds or changes, ties, what is missing."""
+    """Functional calls: buffers that the call itself binds or changes stay, ties, missing names."""
 
     class Counting(m.nn.Module):  # type: ignore[misc]
         def __init__(self, in_place: bool) -> None:

@@ -213,7 +213,7 @@ def test_a_layer_keeps_its_dtype(name: str) -> None:
 @pytest.mark.parametrize("momentum", [0.5, None])
 @pytest.mark.parametrize("name", ["BatchNorm1d", "InstanceNorm1d"])
 def test_running_statistics_move(name: str, momentum: float | None, dtype: DType) -> None:
-    """What a layer changes in place is its own tensor, not a float32 copy that was made for the computation."""
+    """A layer moves its own running statistics, not a float32 copy of them that was made for the computation."""
     if name == "InstanceNorm1d" and momentum is None:
         return
     x = np.random.default_rng(0).normal(1.0, 2.0, size=(4, 3, 5)).astype(np.float32)

@@ -157,7 +157,7 @@ def layers_that_make_constants() -> dict[str, tuple[nn.Module, tuple[Tensor, ...
 
 @pytest.mark.parametrize("name", layers_that_make_constants())
 def test_a_captured_layer_may_be_called_from_several_lines(name: str) -> None:
-    """What it makes of numbers has the line that calls it: the same numbers on another line are no other ones."""
+    """Constants that a layer makes bear the line of its call; those of another line are the same constants."""
     layer, args, options = layers_that_make_constants()[name]
     fast = jit(layer)
     found = [fast(*args, **options)]

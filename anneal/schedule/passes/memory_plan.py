@@ -283,10 +283,10 @@ def _is_copy_of(call: Call, source: int) -> bool:
 
 Memory = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, DType], ...]]
 
-# Where temporaries take up to this many bytes, the order that leaves most to run side by side is taken; above it, the
-# one that needs least memory: then the values are large, and so is the work on each.
+# A program whose temporaries take at most this many bytes gets the order in which most calls can run side by side. A
+# larger one gets the order that needs least memory: its values are large, and so is the work on each.
 _SMALL_PROGRAM = 256 << 20
-# The same where calls run one at a time, and lose nothing but values in a processor's cache.
+# The same bound where calls run one at a time: another order loses only values in a processor's cache.
 _SMALL_IN_TURN = 32 << 20
 # Writing memory that was used before makes a GPU wait: small values get pieces of their own.
 _WORTH_SHARING = 1 << 20

@@ -225,7 +225,7 @@ def _alone(factor: UOp) -> UOp:
     return (x.src[0] if x.op is Op.EXPAND else x).cast(_F32)
 
 
-# Whether an axis of each kind is summed, and is one of the left factor's and of the right one's.
+# Kinds of axes: (summed, an axis of the left factor, an axis of the right factor) of batch, rows, columns and depth.
 _KINDS = ((False, True, True), (False, True, False), (False, False, True), (True, True, True))
 
 
