@@ -99,8 +99,9 @@ TABLE: tuple[Setting, ...] = (
     Setting(
         "cpu",
         ", ".join(CPUS),
-        "what runs kernels on the cpu: numpy; c: C made by this machine's compiler, and NumPy where there is none or C "
-        "lacks something; auto: C for jit functions, and for other programs once they have run often",
+        "what runs kernels on the cpu: numpy, and webgpu's commands are recorded in Python; c: C of this machine's "
+        "compiler, and NumPy where there is none or C lacks something; auto: C for jit functions, and for other "
+        "programs once they have run often",
         _one_of(CPUS),
     ),
     Setting(

@@ -24,9 +24,9 @@ import numpy as np
 
 import anneal as an
 from anneal import nn, settings
-from anneal.backend import get_device
-from anneal.backend.cpu import CpuDevice, compiler
-from anneal.backend.cpu.compiler import Compiler
+from anneal.backend import compiler, get_device
+from anneal.backend.compiler import Compiler
+from anneal.backend.cpu import CpuDevice
 from anneal.schedule import clear_cache
 from anneal.tensor import functional as F
 from benchmarks import _harness as h, ours

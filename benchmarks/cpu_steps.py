@@ -168,7 +168,7 @@ def first_step(figure: str, threads: int) -> dict[str, Any]:
     """Seconds of the first step of this process, from a model that there is already."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
     begun = time.perf_counter()
-    from anneal.backend.cpu import compiler
+    from anneal.backend import compiler
 
     step = step_of("jit", figure.partition("_")[2])
     imports = time.perf_counter() - begun

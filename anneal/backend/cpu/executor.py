@@ -228,7 +228,7 @@ class CpuDevice(Device[Array]):
         """The reason why NumPy runs all kernels; "" if C runs those that run often."""
         if settings.current().cpu == "numpy":
             return "as ANNEAL_CPU says"
-        from anneal.backend.cpu import compiler
+        from anneal.backend import compiler
 
         return compiler.why_none() if compiler.find() is None else self.kernels.failed
 
@@ -286,7 +286,7 @@ class CpuDevice(Device[Array]):
     def _made_by(self) -> str:
         """The maker of the kernels' code, and why it is not another."""
         why = self.why_numpy()
-        from anneal.backend.cpu import compiler
+        from anneal.backend import compiler
 
         found = compiler.find()
         if why or found is None:

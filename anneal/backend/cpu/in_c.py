@@ -15,8 +15,9 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from anneal import cache
-from anneal.backend.cpu import compiler
-from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
+from anneal.backend import compiler
+from anneal.backend.compiler import Compiler, Library, NotCompiled
+from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.products import BlasProduct, Taken
 from anneal.backend.cpu.workers import CPart, CProgram, blas
 from anneal.codegen import C_TARGET, generate, kernel_info
@@ -82,7 +83,7 @@ class CKernels:
         parts, scratch = decode_value(data)
         made = []
         for symbol, key, slots, sizes, worth in parts:
-            library = self._libraries.get(symbol) or compiler.known(key)
+            library = self._libraries.get(symbol) or compiler.known(key, SHARED.libraries)
             if not library:
                 return None
             self._libraries[symbol] = library
@@ -133,7 +134,7 @@ class CKernels:
         units: list[list[CPart]] = [[] for _ in range(min(self.threads, len(left)))]
         for p in sorted(left.values(), key=lambda p: -len(p.text)):
             min(units, key=lambda unit: sum([len(p.text) for p in unit])).append(p)
-        first, *made = compiler.libraries([pool, *map(_unit, units)], found)
+        first, *made = compiler.libraries([pool, *map(_unit, units)], found, SHARED.libraries)
         if self.pool is None:
             self._begin(first)
         for unit, library in zip(units, made, strict=True):

@@ -166,6 +166,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
             self._handles[n] = self.device.queue.handles([self.dispatches[n]])[0]
             handles, place = self._places[n]
             handles[place] = self._handles[n]
+            handles.packed = None
 
     def _set_variables(self) -> None:
         for names, values in self._variables.items():
@@ -196,15 +197,16 @@ class WebGpuBatch(Batch[DeviceBuffer]):
 
     def _arrange(self) -> None:
         """Distribute the dispatches over command buffers, with fences between them."""
+        self.device.record_in_c()
         if not self.device.waits_by_buffer:
             return
-        self._passes = [[]]
+        self._passes = [self.device.queue.handles([])]
         first: dict[int, int] = {}
         for pipeline, *_ in self.dispatches:
             first.setdefault(id(pipeline), len(first))
         for section in sections([_use(program, buffers) for program, buffers, _ in self._calls]):
             if section.cut:
-                self._passes.append([])
+                self._passes.append(self.device.queue.handles([]))
             if section.fence:
                 fences = self.device.fences(section.fence)
                 self._fences += fences

@@ -92,6 +92,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         self._pipelines: Recent[str, Future[tuple[Any, Any]]] = Recent(_PROGRAMS_KEPT)
         self._layouts: dict[tuple[tuple[int, bool], ...], tuple[Any, Any]] = {}
         self._layout_lock = threading.Lock()
+        self._in_c: Future[None] | None = None  # what has commands recorded in C
         self._groups: BoundCache[Any] = BoundCache(_GROUPS_KEPT, _GROUPS_KEPT)  # bind groups, by pipelines
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
@@ -265,6 +266,11 @@ class OpenAdapter(Device[DeviceBuffer]):
     def threads(self) -> ThreadPoolExecutor:
         """The threads that make pipelines, which needs no Python."""
         return ThreadPoolExecutor(min(8, os.cpu_count() or 1), "anneal-pipelines")
+
+    def record_in_c(self) -> None:
+        """Have commands recorded in C from soon on, where that can be and is not ruled out (ANNEAL_CPU=numpy)."""
+        if not self._in_c and isinstance(self.queue, DirectQueue) and settings.current().cpu != "numpy":
+            self._in_c = self.threads.submit(self.queue.record_in_c)
 
     def build(self, program: WebGpuProgram) -> tuple[Any, Any]:
         """The pipeline, and its bind group layout."""

@@ -13,8 +13,9 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
+from subprocess import SubprocessError
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -146,6 +147,12 @@ def _starts(sizes: Sequence[int]) -> list[int]:
     return [0, *itertools.accumulate([-(-n // 8) * 8 for n in sizes])]
 
 
+class Handles(list[Dispatch]):
+    """Dispatches as a queue takes them, and the call that records them in C; who changes one sets that to None."""
+
+    packed: partial[Any] | None = None
+
+
 class Queue:
     """The queue of a wgpu device. Buffers, pipelines and bind groups are wgpu's own objects."""
 
@@ -169,9 +176,9 @@ class Queue:
 
     # -- commands
 
-    def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
+    def handles(self, dispatches: Iterable[Dispatch]) -> Handles:
         """`dispatches` in the form that `record` takes; the objects in them must outlive the result."""
-        return list(dispatches)
+        return Handles(dispatches)
 
     def record(self, compute_pass: Any, dispatches: Sequence[Dispatch]) -> None:
         """Record `dispatches`, as `handles` made them, into a compute pass."""
@@ -183,7 +190,7 @@ class Queue:
             compute_pass.set_bind_group(0, group)
             compute_pass.dispatch_workgroups(x, y, z)
 
-    def encode(self, dispatches: Sequence[Dispatch]) -> Any:
+    def encode(self, dispatches: Handles) -> Any:
         """A pass over `dispatches`, as an encoder to be finished once."""
         encoder = self.gpu.create_command_encoder()
         compute_pass = encoder.begin_compute_pass()
@@ -366,13 +373,22 @@ class Queue:
 class DirectQueue(Queue):
     """A queue whose command buffers are C handles that release themselves."""
 
+    _recorder: Callable[[Iterable[Dispatch]], partial[Any]] | None = None  # once there is one (`recorder.py`)
+
     def __init__(self, gpu: Any, ffi: Any, lib: Any) -> None:
         super().__init__(gpu)
         self._ffi, self._lib = ffi, lib
         self._device, self._queue = gpu._internal, gpu.queue._internal
 
-    def handles(self, dispatches: Iterable[Dispatch]) -> list[Dispatch]:
-        return [(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches]
+    def record_in_c(self) -> None:
+        """Record in C from now on, where there is a compiler. Any thread may ask for it."""
+        from anneal.backend.webgpu.recorder import recorder
+
+        with suppress(OSError, SubprocessError):
+            self._recorder = recorder(self._ffi, self._lib, self._device)
+
+    def handles(self, dispatches: Iterable[Dispatch]) -> Handles:
+        return Handles([(p._internal, g._internal, x, y, z) for p, g, x, y, z in dispatches])
 
     def record(self, compute_pass: Any, dispatches: Sequence[Dispatch]) -> None:
         self._record(compute_pass._internal, dispatches)
@@ -389,7 +405,11 @@ class DirectQueue(Queue):
             set_group(handle, 0, group, 0, null)
             dispatch(handle, x, y, z)
 
-    def encode(self, dispatches: Sequence[Dispatch]) -> Any:
+    def encode(self, dispatches: Handles) -> Any:
+        if self._recorder:
+            if dispatches.packed is None:
+                dispatches.packed = self._recorder(dispatches)
+            return dispatches.packed
         lib, null = self._lib, self._ffi.NULL
         with self._guard:
             encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
@@ -401,8 +421,11 @@ class DirectQueue(Queue):
 
     def _finish(self, encoder: Any) -> Any:
         lib = self._lib
-        commands = lib.wgpuCommandEncoderFinish(encoder, self._ffi.NULL)
-        lib.wgpuCommandEncoderRelease(encoder)
+        if isinstance(encoder, partial):
+            commands = self._ffi.cast("WGPUCommandBuffer", encoder())
+        else:
+            commands = lib.wgpuCommandEncoderFinish(encoder, self._ffi.NULL)
+            lib.wgpuCommandEncoderRelease(encoder)
         return self._ffi.gc(commands, lib.wgpuCommandBufferRelease)
 
     def _copy(self, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:

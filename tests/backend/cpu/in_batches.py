@@ -22,9 +22,9 @@ from pathlib import Path
 
 import pytest
 
-from anneal.backend import get_device
-from anneal.backend.cpu import CpuDevice, compiler, in_c
-from anneal.backend.cpu.compiler import Compiler, Library, NotCompiled
+from anneal.backend import compiler, get_device
+from anneal.backend.compiler import Compiler, Library, NotCompiled
+from anneal.backend.cpu import CpuDevice, in_c
 from anneal.backend.cpu.in_c import CKernels
 from anneal.backend.cpu.workers import CPart
 from tests.tiers import chosen

@@ -18,9 +18,10 @@ import pytest
 
 import anneal as an
 from anneal import settings
-from anneal.backend import get_device
-from anneal.backend.cpu import CpuDevice, compiler, products
+from anneal.backend import compiler, get_device
+from anneal.backend.cpu import CpuDevice, products
 from anneal.backend.cpu.in_c import CKernels
+from anneal.backend.cpu.primitives import SHARED
 from anneal.backend.cpu.workers import address
 from anneal.uop import Op, UOp, const
 from anneal.uop.sizes import variables_of
@@ -36,8 +37,8 @@ def in_c(tmp_path: Path) -> Iterator[CpuDevice]:
     device = get_device("cpu")
     assert isinstance(device, CpuDevice)
     before = vars(device).pop("kernels", None)
-    known = dict(compiler.SHARED.libraries)
-    compiler.SHARED.libraries.clear()
+    known = dict(SHARED.libraries)
+    SHARED.libraries.clear()
     try:
         with settings.override(cpu="c", cache=True, cache_dir=str(tmp_path)):
             yield device
@@ -45,7 +46,7 @@ def in_c(tmp_path: Path) -> Iterator[CpuDevice]:
         vars(device).pop("kernels", None)
         if before is not None:
             device.kernels = before
-        compiler.SHARED.libraries.update(known)
+        SHARED.libraries.update(known)
 
 
 def step(x: an.Tensor, w: an.Tensor) -> an.Tensor:
@@ -314,7 +315,7 @@ def doubled(device: CpuDevice) -> None:
 def again(device: CpuDevice) -> int:
     """Run in what is as good as a new process; how many libraries were compiled."""
     vars(device).pop("kernels", None)
-    compiler.SHARED.libraries.clear()
+    SHARED.libraries.clear()
     made: list[int] = []
     whole = compiler._compiled
 
@@ -366,7 +367,7 @@ def test_nothing_is_left_half_written(in_c: CpuDevice, tmp_path: Path, monkeypat
 STOPPED = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # which who started the tests may have had ignored
-from anneal.backend.cpu import compiler
+from anneal.backend import compiler
 compiler.find = lambda: compiler.Compiler((sys.argv[1],), ("slow",))
 import anneal as an
 print("begun", flush=True)
@@ -401,10 +402,10 @@ def test_ctrl_c_while_it_compiles_ends_the_compiler(tmp_path: Path) -> None:
 def test_a_library_is_closed_once_no_program_has_its_functions(in_c: CpuDevice) -> None:
     doubled(in_c)
     gc.collect()
-    left = len(compiler.SHARED.libraries)
+    left = len(SHARED.libraries)
     in_c.kernels._programs.clear()
     gc.collect()
-    assert [*compiler.SHARED.libraries.values()] == [in_c.kernels.pool]
+    assert [*SHARED.libraries.values()] == [in_c.kernels.pool]
     assert left > 1
 
 
@@ -466,7 +467,7 @@ def test_the_pool_runs_each_workgroup_once(tmp_path: Path) -> None:
     with settings.override(cache=True, cache_dir=str(tmp_path)):
         kernels = CKernels(7)
         kernels._load([], FOUND)
-        (library,) = compiler.libraries([counting], FOUND)
+        (library,) = compiler.libraries([counting], FOUND, SHARED.libraries)
     function = address(library["count"])
     sizes = [1, 2, 3, 5, 64, 100, 1000]
     counts = [np.zeros(n, np.int32) for n in sizes]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from anneal.backend.cpu import compiler
+from anneal.backend import compiler
 from tests.backend.cpu.in_batches import ALONE, ONE_OF
 
 FOUND = compiler.find()
@@ -40,7 +40,8 @@ _SANITIZED = """
 import dataclasses, os, sys
 del os.environ["LD_PRELOAD"]  # it is loaded here; the compiler, its assembler and its linker need none
 import numpy as np
-from anneal.backend.cpu import compiler, executor, in_c
+from anneal.backend import compiler
+from anneal.backend.cpu import executor, in_c
 from tests.fuzz.programs import run
 compiler.FLAGS += ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-O0")
 if sys.argv[1].startswith("tests/"):
@@ -78,7 +79,7 @@ def outcome(command: list[str], **variables: str) -> str:
 
 _BY = """
 import shutil, sys
-from anneal.backend.cpu import compiler
+from anneal.backend import compiler
 from tests.backend.cpu import in_batches
 found = shutil.which(sys.argv[1])
 compiler.find = lambda: compiler.Compiler((found,), compiler._identity(found))

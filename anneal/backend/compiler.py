@@ -17,9 +17,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
+from weakref import WeakValueDictionary
 
 from anneal import cache
-from anneal.backend.cpu.primitives import SHARED
 from anneal.frozen import frozen
 
 FLAGS = (
@@ -104,19 +105,23 @@ def version(compiler: Compiler) -> str:
     return said[0].partition("\n")[0]
 
 
-def libraries(texts: Sequence[str], compiler: Compiler) -> list[Library]:
-    """A library for each text of C; those that the cache lacks are compiled side by side. It keeps them by text,
-    compiler, flags and machine.
+# those that are in use, by their keys
+Libraries: TypeAlias = WeakValueDictionary[str, Library]
+
+
+def libraries(texts: Sequence[str], compiler: Compiler, loaded: Libraries) -> list[Library]:
+    """A library for each text of C, which is among those `loaded` then; those that the cache lacks are compiled side by
+    side. It keeps them by text, compiler, flags and machine.
 
     Raises SubprocessError or OSError if one cannot be had.
     """
     wanted = {key_of(text, compiler): text for text in texts}
-    found = {key: library for key in wanted if (library := known(key))}
+    found = {key: library for key in wanted if (library := known(key, loaded))}
     missing = [key for key in wanted if key not in found]
     for key, code in zip(missing, _compiled([wanted[key] for key in missing], compiler)):
         text = base64.b85encode(code).decode()
         cache.save("native", cache.disk_key(key), text, f"compiled kernels, {len(code) >> 10} KiB", private=True)
-        found[key] = _loaded(key, code)
+        found[key] = _loaded(key, code, loaded)
     return [found[key] for key in wanted]
 
 
@@ -124,11 +129,11 @@ def key_of(text: str, compiler: Compiler) -> str:
     return hashlib.blake2b(repr((text, compiler.identity)).encode(), digest_size=16).hexdigest()
 
 
-def known(key: str) -> Library | None:
-    """The library of this key if this process has loaded it, or the cache has it."""
-    found: Library | None = SHARED.libraries.get(key)
+def known(key: str, loaded: Libraries) -> Library | None:
+    """The library of this key if it is `loaded`, or the cache has it."""
+    found = loaded.get(key)
     if found is None and (code := cache.load("native", cache.disk_key(key), base64.b85decode, private=True)):
-        found = _loaded(key, code)
+        found = _loaded(key, code, loaded)
     return found
 
 
@@ -137,12 +142,12 @@ def _folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="anneal-", ignore_cleanup_errors=True)
 
 
-def _loaded(key: str, code: bytes) -> Library:
+def _loaded(key: str, code: bytes, loaded: Libraries) -> Library:
     """The very bytes that were checked, loaded from a new file in a new private folder."""
     with _folder() as folder:
         path = Path(folder, "unit.so")
         path.write_bytes(code)
-        SHARED.libraries[key] = library = Library(key, str(path))
+        loaded[key] = library = Library(key, str(path))
         return library
 
 
