@@ -147,12 +147,12 @@ FunctionError Numerics numerics""",
         "anneal.errors": """
 LinAlgError""",
         "_solving": """
-LstSq SLogDet cross det diagonal inv inv_ex lstsq matrix_exp matrix_power multi_dot pinv slogdet solve solve_ex
-solve_triangular tensorinv tensorsolve vander""",
+InvEx LstSq SLogDet SolveEx cross det diagonal inv inv_ex lstsq matrix_exp matrix_power multi_dot pinv slogdet solve
+solve_ex solve_triangular tensorinv tensorsolve vander""",
         "_spectra": """
 Eigh SVD cond eigh eigvalsh matrix_norm matrix_rank norm svd svdvals vector_norm""",
         "_triangles": """
-LU LUFactor LUFactorEx QR cholesky cholesky_ex householder_product lu lu_factor lu_factor_ex lu_solve qr""",
+CholeskyEx LU LUFactor LUFactorEx QR cholesky cholesky_ex householder_product lu lu_factor lu_factor_ex lu_solve qr""",
         "anneal.ops": """
 matmul matrix_transpose outer tensordot trace vecdot""",
     },

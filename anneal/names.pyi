@@ -3,6 +3,7 @@ from typing import Any
 from anneal.backend import Array
 from anneal.ops.checks import Axes
 from anneal.ops.made import DTypeLike
+from anneal.ops.further import Frexp
 from anneal.ops.random import Generator
 from anneal.runtime import Handle
 from anneal.ops.statistics import Histogram
@@ -1244,7 +1245,7 @@ class Methods(Handle):
         r"""The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`."""
     def nextafter_(self, other: Any) -> Tensor:
         r"""The float next to each element, towards `other`. Its slope is 1, and 0 where both are equal; none in `other`."""
-    def frexp(self) -> tuple[Tensor, Tensor]:
+    def frexp(self) -> Frexp:
         r"""Mantissas of size 0.5 to 1, and the exponents of two, as int32, that they go with."""
     def equal(self, other: Any) -> bool:
         r"""True if two tensors have the same shape and the same elements."""

@@ -34,6 +34,7 @@ ROOMS = {
 # What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
 FEATURES: dict[str, dict[str, int]] = {
     "WebGPU's commands recorded by one call of C": {"backend": 6},
+    "parts of results by torch's names": {"linalg": 1},
     # results that were wrong, silently: running statistics did not move, buffers were lost, states did not fit torch's
     "running statistics of 16 bits, parts of a Sequential, functional calls and lazy layers as torch has them": {
         "nn": 2,

@@ -27,6 +27,20 @@ class SLogDet(NamedTuple):
     logabsdet: Tensor
 
 
+class InvEx(NamedTuple):
+    """The result of `inv_ex`: the `inverse`, and `info`, 0 for each matrix."""
+
+    inverse: Tensor
+    info: Tensor
+
+
+class SolveEx(NamedTuple):
+    """The result of `solve_ex`: the solution as `result`, and `info`, 0 for each matrix."""
+
+    result: Tensor
+    info: Tensor
+
+
 class LstSq(NamedTuple):
     """The result of `lstsq`: the `solution` X, the sums of squared `residuals` (empty where the rank is below n or m is
     n), the `rank` of A, int32, and A's `singular_values`.
@@ -59,11 +73,11 @@ def inv(A: Tensor) -> Tensor:
 
 
 @float_op
-def inv_ex(A: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvEx:
     """`inv` of A, and an int32 of 0 for each matrix: a singular one is always an error here, whatever `check_errors`
     says. On the host.
     """
-    return inv(A), _no_faults(A)
+    return InvEx(inv(A), _no_faults(A))
 
 
 def _no_faults(A: Tensor) -> Tensor:
@@ -110,11 +124,11 @@ def _solved(A: Tensor, B: Tensor) -> Tensor:
 
 
 @float_op
-def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolveEx:
     """`solve` of A and B, on the `left` or the right, and an int32 of 0 for each matrix: a singular one is always an
     error here, whatever `check_errors` says. On the host.
     """
-    return solve(A, B, left=left), _no_faults(A)
+    return SolveEx(solve(A, B, left=left), _no_faults(A))
 
 
 @float_op

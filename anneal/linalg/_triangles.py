@@ -23,6 +23,13 @@ class QR(NamedTuple):
     R: Tensor
 
 
+class CholeskyEx(NamedTuple):
+    """The result of `cholesky_ex`: the factor `L`, and `info`, 0 for each matrix."""
+
+    L: Tensor
+    info: Tensor
+
+
 @float_op
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = A of symmetric positive definite matrices, or its transpose if `upper`.
@@ -55,11 +62,11 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 
 @float_op
-def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
     """`cholesky` of A, lower or `upper`, and an int32 of 0 for each matrix: a matrix without a factor is always an
     error here, whatever `check_errors` says.
     """
-    return cholesky(A, upper=upper), _no_faults(A)
+    return CholeskyEx(cholesky(A, upper=upper), _no_faults(A))
 
 
 @float_op

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from anneal.backend import get_device
 from anneal.errors import DTypeError, ShapeError
@@ -152,13 +152,20 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     return wide._new(by_rule("beside", sloped(out, wide, slope).uop, y.uop), y)
 
 
+class Frexp(NamedTuple):
+    """The result of `frexp`: each element is `mantissa` times two to the `exponent`."""
+
+    mantissa: Tensor
+    exponent: Tensor
+
+
 @function
-def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+def frexp(x: Tensor) -> Frexp:
     """Mantissas of size 0.5 to 1, and the exponents of two, as int32, that they go with.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3.0, -0.5, 0.0]).frexp()
-    (Tensor([ 0.75, -0.5 ,  0.  ], dtype=float32), Tensor([2, 0, 0], dtype=int32))
+    Frexp(mantissa=Tensor([ 0.75, -0.5 ,  0.  ], dtype=float32), exponent=Tensor([2, 0, 0], dtype=int32))
     """
     x = floats_of(x)
     dtype = x.uop.dtype
@@ -173,7 +180,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     exponent = choose(plain, 0, exponent)
     value = choose(plain, x, mantissa)
     scale = exponent.neg().cast(dtype).exp2()  # of the mantissa the exponent is a constant
-    return sloped(value, x, scale), exponent
+    return Frexp(sloped(value, x, scale), exponent)
 
 
 @function

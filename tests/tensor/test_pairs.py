@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import MinMax, Tensor, ValuesIndices, Variable, grad, jit, jvp, vmap
 from tests.helpers import check_kernels, check_values, optional, reference
@@ -243,3 +244,45 @@ def test_a_quantile_is_of_as_many_elements_as_a_run_says(interpolation: str, q: 
         found = Tensor(array)[:, : n.bind(size)].quantile(q, 1, interpolation=interpolation)
         wanted = np.quantile(array[:, :size].astype(np.float64), q, axis=1, method=interpolation)
         np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-5, atol=2e-6)
+
+
+# The names of the parts of results, as torch 2.13.0's `torch.return_types` have them.
+PARTS: dict[str, tuple[str, ...]] = {
+    "aminmax": ("min", "max"),
+    "cummax": ("values", "indices"),
+    "cummin": ("values", "indices"),
+    "frexp": ("mantissa", "exponent"),
+    "histogram": ("hist", "bin_edges"),
+    "kthvalue": ("values", "indices"),
+    "linalg.cholesky_ex": ("L", "info"),
+    "linalg.eigh": ("eigenvalues", "eigenvectors"),
+    "linalg.inv_ex": ("inverse", "info"),
+    "linalg.lstsq": ("solution", "residuals", "rank", "singular_values"),
+    "linalg.lu": ("P", "L", "U"),
+    "linalg.lu_factor": ("LU", "pivots"),
+    "linalg.lu_factor_ex": ("LU", "pivots", "info"),
+    "linalg.qr": ("Q", "R"),
+    "linalg.slogdet": ("sign", "logabsdet"),
+    "linalg.solve_ex": ("result", "info"),
+    "linalg.svd": ("U", "S", "Vh"),
+    "max": ("values", "indices"),
+    "median": ("values", "indices"),
+    "min": ("values", "indices"),
+    "mode": ("values", "indices"),
+    "nanmedian": ("values", "indices"),
+    "slogdet": ("sign", "logabsdet"),
+    "sort": ("values", "indices"),
+    "svd": ("U", "S", "V"),
+    "topk": ("values", "indices"),
+}
+ARGUMENTS: dict[str, tuple[int, ...]] = {
+    "kthvalue": (1,), "histogram": (2,), "topk": (1,), **dict.fromkeys(["cummax", "cummin", "max", "median", "min", "nanmedian"], (0,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_parts_of_results_have_torch_names(name: str) -> None:
+    function = operator.attrgetter(name)(an)
+    x = an.eye(2) + 1 if "linalg" in name or name in ("slogdet", "svd") else an.tensor([3.0, 1.0, 2.0])
+    rest = (x,) if name in ("linalg.lstsq", "linalg.solve_ex") else ARGUMENTS.get(name, ())
+    assert function(x, *rest)._fields == PARTS[name]
