@@ -240,8 +240,6 @@ softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold tri
     "anneal.ops": {
         "": """
 made nodes operators""",
-        "glossary": """
-Explained""",
         "made": """
 DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array""",
         "inplace": """
@@ -279,9 +277,9 @@ matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid van
         "anneal.backend": """
 Array""",
         "arguments": """
-Integer alias checked deferred family function init_of locate rows_of several shorten viewing""",
+Explained alias checked deferred family function guarded init_of locate rows_of shorten viewing""",
         "checks": """
-Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said whole""",
+Integer Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said several whole""",
         "angles": """
 acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh""",
         "attention": """

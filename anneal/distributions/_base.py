@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, datacl
 
 from anneal.distributions import constraints as c
 from anneal.distributions.constraints import Constraint
-from anneal.errors import GradientError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import broadcast_shapes, init_of, said
+from anneal.errors import ArgumentError, GradientError, MissingMethodError, SettingError, ShapeError
+from anneal.ops import Explained, broadcast_shapes, guarded, init_of, said
 from anneal.runtime import here
 from anneal.tensor import Tensor, dtypes, no_grad
 
@@ -26,7 +26,7 @@ def _absent(name: str) -> Callable[..., Tensor]:
     return lambda self, *_: self._missing(name)
 
 
-class Distribution:
+class Distribution(Explained):
     """Base of distributions: subclasses have `arg_constraints`, a `support` and formulas.
 
     Args:
@@ -299,9 +299,10 @@ class Parametric(_Dataclass):
         if row.keys() & cls.arg_constraints.keys() and "__init__" not in vars(cls):
             kinds = dict.fromkeys(cls.arg_constraints, "Any")
             cls.__annotations__, cls.validate_args = {**kinds, "validate_args": "bool | None"}, None
-            cls.__init__ = init_of(cls, "self._hold(locals())")  # type: ignore[method-assign]
+            cls.__init__ = guarded(init_of(cls, "self._hold(locals())"))  # type: ignore[method-assign]
 
 
+@guarded
 def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence]:
     """A decorator: the function is the divergence of distributions of the classes `type_p` and `type_q`.
 
@@ -314,6 +315,9 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
     >>> kl_divergence(Mine(0.0, 1.0), Mine(1.0, 1.0)).item()
     0.0
     """
+
+    if not all(isinstance(kind, type) and issubclass(kind, Distribution) for kind in (type_p, type_q)):
+        raise ArgumentError(f"register_kl: takes two classes of distributions, not {type_p!r} and {type_q!r}")
 
     def keep(function: Divergence) -> Divergence:
         _TABLE[type_p, type_q] = function
@@ -328,6 +332,7 @@ def _line(kind: type) -> tuple[type, ...]:
     return line[: next((n for n, above in enumerate(line, 1) if "_apart" in vars(above)), None)]
 
 
+@guarded
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """The divergence KL(p, q): the mean of log p(x) - log q(x) over draws x of the distribution `p`, `q` being the
     other.
@@ -363,7 +368,7 @@ def tensor_of(x: Any) -> Tensor:
     return x if isinstance(x, Tensor) else Tensor(x)
 
 
-class Transform:
+class Transform(Explained):
     """Base of transforms: subclasses have `domain`, `codomain`, `bijective`, `sign`, `_call`, `_inverse` and
     `log_abs_det_jacobian`.
 
@@ -493,6 +498,8 @@ class ComposeTransform(Transform):
     def __init__(self, parts: Iterable[Transform], cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.parts = list(parts)
+        if not all(isinstance(p, Transform) for p in self.parts):
+            raise SettingError(f"{type(self).__name__}: parts are Transforms, not {self.parts!r}")
         self.bijective = all(p.bijective for p in self.parts)
         if all(p.sign is not None for p in self.parts):
             self.sign = math.prod([p.sign for p in self.parts])

@@ -12,6 +12,7 @@ from anneal.distributions import constraints as c
 from anneal.distributions._base import Argument, Distribution, Parametric, Shape, nan_like
 from anneal.distributions._continuous import standard_gamma, xlogy
 from anneal.errors import MissingMethodError, SettingError, ShapeError
+from anneal.ops import said
 from anneal.tensor import Tensor, dtypes
 from anneal.tensor.autograd import enable_grad
 
@@ -176,8 +177,11 @@ class Binomial(
     def __init__(
         self, total_count: Any = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        counts = np.asarray(total_count)
-        self._least, self._most = int(counts.min()), int(counts.max())
+        try:
+            counts = np.asarray(total_count, float)
+            self._least, self._most = int(counts.min()), int(counts.max())
+        except (TypeError, ValueError):
+            raise SettingError(f"Binomial: total_count is of numbers of trials, not {said(total_count)}") from None
         self._hold(locals())
         self.support = c.integer_interval(0, self.total_count)
 
@@ -367,8 +371,8 @@ class Multinomial(
     def __init__(
         self, total_count: int = 1, probs: Any = None, logits: Any = None, validate_args: bool | None = None
     ) -> None:
-        if not isinstance(total_count, int):
-            raise ShapeError("Multinomial: total_count is a number, the same for the whole batch")
+        if not isinstance(total_count, int) or total_count < 0:
+            raise ShapeError("Multinomial: total_count is a number of draws, the same for the whole batch")
         self.total_count = total_count
         super().__init__(probs, logits, validate_args)
         self._event_shape = (self._count,)

@@ -314,7 +314,8 @@ class TransformedDistribution(
         transforms: Transform | Iterable[Transform],
         validate_args: bool | None = None,
     ) -> None:
-        self.transforms = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        several: Any = transforms if hasattr(transforms, "__iter__") else [transforms]
+        self.transforms: list[Transform] = list(several)
         if not all(isinstance(t, Transform) for t in self.transforms):
             raise SettingError(f"TransformedDistribution: transforms are Transforms, not {self.transforms!r}")
         base, self._whole = base_distribution, (whole := ComposeTransform(self.transforms))

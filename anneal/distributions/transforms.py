@@ -10,7 +10,15 @@ from typing import Any
 
 from anneal import ops
 from anneal.distributions import constraints as c
-from anneal.distributions._base import ComposeTransform, Shape, Transform, identity_transform, summed, tensor_of
+from anneal.distributions._base import (
+    ComposeTransform,
+    Distribution,
+    Shape,
+    Transform,
+    identity_transform,
+    summed,
+    tensor_of,
+)
 from anneal.distributions._discrete import soft
 from anneal.errors import ArgumentError, MissingMethodError, SettingError, ShapeError
 from anneal.linalg import cholesky
@@ -47,6 +55,8 @@ class AffineTransform(
         super().__init__(cache_size)
         self.loc, self.scale, self._events = loc, scale, event_dim
         self.domain = self.codomain = c.over(c.real, event_dim)
+        if any(not isinstance(n, Tensor) and not hasattr(n, "__float__") for n in (loc, scale)):
+            raise ArgumentError(f"AffineTransform: loc and scale are numbers or tensors, not {loc!r} and {scale!r}")
         self.sign = scale.sign() if isinstance(scale, Tensor) else (scale > 0) - (scale < 0)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
@@ -349,7 +359,7 @@ class StackTransform(Transform):
     def __init__(self, tseq: Sequence[Transform], dim: int = 0, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.transforms = self.members = list(tseq)
-        if not all(isinstance(t, Transform) for t in self.transforms):
+        if not tseq or not all(isinstance(t, Transform) for t in self.transforms):
             raise SettingError(f"{type(self).__name__}: tseq is of Transforms, not {self.transforms!r}")
         self.dim, self.bijective = dim, all(t.bijective for t in self.transforms)
         self.domain = self._set([t.domain for t in self.transforms])
@@ -425,7 +435,7 @@ class CumulativeDistributionTransform(
 
     bijective, sign, codomain = True, 1, c.unit_interval
 
-    def __init__(self, distribution: Any, cache_size: int = 0) -> None:
+    def __init__(self, distribution: Distribution, cache_size: int = 0) -> None:
         super().__init__(cache_size)
         self.distribution, self.domain = distribution, distribution.support
 

@@ -210,7 +210,7 @@ def _parameter(value: Any) -> Tensor:
 
 
 def _module(row: Module, value: T) -> T:
-    if value is not None and not callable(value):
+    if value is not None and not callable(value) or isinstance(value, type) and issubclass(value, Module):
         raise DTypeError(f"{type(row).__name__}: holds modules, not {said(value)}; ParameterList holds parameters")
     return value
 
@@ -227,7 +227,10 @@ class _Named(Module, Generic[T]):
 
     def _ordered(self, values: Any) -> list[tuple[str, T]]:
         """The items of what is given, in the order in which they are set."""
-        return [*dict(values).items()]
+        try:
+            return [*dict(values).items()]
+        except (TypeError, ValueError):
+            raise DTypeError(f"{type(self).__name__}: takes a dict, or pairs, not {said(values)}") from None
 
     def _checked(self, value: T) -> T:
         return _module(self, value)

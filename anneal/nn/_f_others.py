@@ -107,6 +107,8 @@ def ctc_loss(
     1.6864
     """
     single = log_probs.ndim == 2
+    if log_probs.ndim not in (2, 3):
+        raise ShapeError(f"ctc_loss: log_probs is (time, batch, classes), or without batch, not {log_probs.shape}")
     x = log_probs.unsqueeze(1) if single else log_probs
     time, batch, classes = x.shape
     long, short = _lengths(input_lengths), _lengths(target_lengths)
@@ -115,13 +117,11 @@ def ctc_loss(
     rows = _padded(targets, short, batch)
     s = rows.shape[1]
     _check_labels(targets, rows, short, blank, classes)
-    labels = F.pad(rows.cast("int32").unsqueeze(2), (1, 0), value=blank).flatten(1)
-    labels = F.pad(labels, (0, 1), value=blank)  # 2s + 1
+    labels = F.pad(rows.cast("int32").unsqueeze(2), (1, 0), value=blank).flatten(1).pad((0, 1), value=blank)  # 2s + 1
     # from a label to the next one, unless they are equal
     skips = Tensor(np.arange(2 * s + 1) % 2 == 1, device=x.device) & (labels != F.pad(labels, (2, -2), value=blank))
     given = [x[t].gather(1, labels) for t in range(time)]
-    begins = Tensor(np.arange(2 * s + 1) < 2, device=x.device)
-    a = begins.where(given[0], _LOW)
+    a = Tensor(np.arange(2 * s + 1) < 2, device=x.device).where(given[0], _LOW)  # it begins with either
     steps = Tensor(np.array(long), device=x.device).unsqueeze(1)
     for t in range(1, time):
         one, two = F.pad(a, (1, -1), value=_LOW), F.pad(a, (2, -2), value=_LOW)

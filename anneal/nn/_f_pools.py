@@ -286,6 +286,8 @@ def _lp_pool(
     stride: Sizes | None = None,
     ceil_mode: bool = False,
 ) -> Tensor:
+    if not norm_type:
+        raise ShapeError(f"{name}: norm_type is not 0")
     if math.isinf(norm_type):
         sign = 1 if norm_type > 0 else -1
         return _plain(axes, x.abs() * sign, kernel_size, stride, 0, 1, ceil_mode) * sign

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from anneal.errors import ShapeError
 from anneal.nn import _layers as layers, _windows as windows
 from anneal.nn._module import Resettable
+from anneal.ops import said
 from anneal.tensor import Tensor
 
 
@@ -22,11 +24,14 @@ class _Lazy(Resettable):
         vars(self).update(dict.fromkeys(vars(self).keys() & {"in_features", "in_channels", "num_features"}, 0))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        settings, named = vars(self).pop("_settings")
+        settings, named = vars(self)["_settings"]
         kind: Any = type(self).__mro__[2]
-        shape, axes = [*args, *kwargs.values()][0].shape, getattr(self, "axes", 0)
-        # a batch norm's x has a batch; other channels are before the places
-        made = kind(shape[1] if isinstance(axes, tuple) else shape[-1 - axes :][0], *settings, **named)
+        x, axes = [*args, *kwargs.values(), None][0], getattr(self, "axes", 0)
+        at = 1 if isinstance(axes, tuple) else -1 - axes  # a batch norm's x has a batch; others are before the places
+        if not isinstance(x, Tensor) or not -x.ndim <= at < x.ndim:
+            raise ShapeError(f"{type(self).__name__}: takes a tensor with channels along axis {at}, not {said(x)}")
+        made = kind(x.shape[at], *settings, **named)
+        del vars(self)["_settings"]
         for name, t in vars(made).items():
             mine = vars(self).get(name)
             if isinstance(mine, Tensor):

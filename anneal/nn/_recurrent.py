@@ -12,7 +12,7 @@ from anneal.errors import ShapeError
 from anneal.nn import init
 from anneal.nn._module import Resettable
 from anneal.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
-from anneal.ops import DTypeLike, checked
+from anneal.ops import DTypeLike, checked, said
 from anneal.tensor import Tensor, functional as F
 from anneal.transforms import scan
 
@@ -282,8 +282,16 @@ class LSTM(_LongShort, RNNBase):
     ) -> tuple[PackedSequence, tuple[Tensor, Tensor]]: ...
     @checked
     def forward(self, x: Any, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Any, tuple[Tensor, Tensor]]:
-        output, (h, c) = self._run(x, None if hx is None else list(hx), 2)
+        output, (h, c) = self._run(x, None if hx is None else _pair(hx), 2)
         return output, (h, c)
+
+
+def _pair(state: Any) -> list[Tensor]:
+    """The two states of an LSTM."""
+    pair = list(state) if hasattr(state, "__iter__") else [state]
+    if len(pair) != 2 or not all(isinstance(s, Tensor) for s in pair):
+        raise ShapeError(f"the state is a pair of tensors, (h, c), not {said(state)}")
+    return pair
 
 
 class RNNCellBase(_Gated):
@@ -382,5 +390,5 @@ class LSTMCell(_LongShort, RNNCellBase):
 
     @checked
     def forward(self, x: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
-        h, c = self._next(x, *(hx if hx is not None else (None, None)))
+        h, c = self._next(x, *((None, None) if hx is None else _pair(hx)))
         return h, c

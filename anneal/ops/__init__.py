@@ -15,7 +15,6 @@ from anneal.names import TURNED
 
 HELP = {  # modules, and what stands in the families' files beside their functions
     "": "made nodes operators",
-    "glossary": "Explained",
     "made": "called_on_host",
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",
@@ -34,20 +33,21 @@ if TYPE_CHECKING:
 else:
     from anneal.backend import Array
     from anneal.ops.arguments import (
-        Integer,
+        Explained,
         alias,
         checked,
         deferred,
         family,
         function,
+        guarded,
         init_of,
         locate,
         rows_of,
-        several,
         shorten,
         viewing,
     )
     from anneal.ops.checks import (
+        Integer,
         Shape,
         axes_of,
         axis_of,
@@ -58,6 +58,7 @@ else:
         is_tensor,
         need_tensor,
         said,
+        several,
         whole,
     )
     from anneal.ops.made import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, memory_of_constant, wrap_array

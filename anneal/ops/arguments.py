@@ -4,73 +4,26 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import FunctionType, TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
-import numpy as np
-
 from anneal import settings
-from anneal.backend import Place
-from anneal.errors import ArgumentError, DeviceError, DTypeError, OutOfMemoryError, SettingError, ShapeError, UserError
+from anneal.errors import DeviceError, DTypeError, OutOfMemoryError, SettingError, ShapeError, UserError
 from anneal.names import Tensor
 from anneal.ops.bases import change_view, link_views
-from anneal.ops.checks import apart, into, is_bool, is_tensor, lifted, need_tensor, said, spelled, unknown, whole
-from anneal.ops.glossary import arguments_of, explained
+from anneal.ops.checks import KINDS, TENSOR, Kind, apart, into, is_tensor, lifted, loosely, said, spelled, unknown
+from anneal.ops.glossary import FORWARD, arguments_of, explained
 from anneal.ops.precision import casts, in_single
 from anneal.runtime import Args, Fun, Options, call_late, here
-from anneal.uop import UOp
-from anneal.uop.sizes import is_symbolic
 
-Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
 F = TypeVar("F", bound=Fun)
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def _integer(what: str, x: Any) -> Any:
-    """An int of any size."""
-    if not is_bool(x):
-        try:
-            return operator.index(x)
-        except TypeError:
-            pass
-    raise ArgumentError(f"{what} is an int, not {said(x)}")
-
-
-def flag(what: str, x: Any) -> Any:
-    if isinstance(x, np.bool_):
-        return bool(x)
-    raise DTypeError(f"{what} is True or False, not {said(x)}")
-
-
-def number(what: str, x: Any) -> Any:
-    if x.__class__ is int:
-        if abs(x) < 1 << 1023:
-            return x
-    elif isinstance(x, (np.integer, np.floating)):
-        return x.item()
-    elif isinstance(x, float):
-        return float(x)
-    elif isinstance(x, UOp) and is_symbolic(x):
-        return x
-    advice = f"; use {what}.{'tolist' if x.shape else 'item'}()" if is_tensor(x) else ""
-    raise DTypeError(f"{what} is a number, not {said(x)}{advice}")
-
-
-def _value(what: str, x: Any) -> Any:
-    return bool(x) if isinstance(x, np.bool_) else number(what, x)
-
-
-def _text(what: str, x: Any) -> Any:
-    if isinstance(x, str):
-        return x
-    raise DTypeError(f"{what} is a text, not {said(x)}")
 
 
 def need_float(what: str, x: Tensor, *others: Tensor | None) -> None:
@@ -88,102 +41,11 @@ def same_device(x: Tensor, *others: Tensor | None) -> None:
             x._mixed(o)
 
 
-def several(what: str, x: Any) -> list[Any]:
-    """The items of a list, a tuple, a range or an array of one axis."""
-    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
-        return list(x)
-    raise ArgumentError(f"{what} is a list or a tuple of ints, not {said(x)}")
-
-
-def _wholes(what: str, x: Any) -> Any:
-    return tuple([whole(f"each of {what}", n) for n in several(what, x)])
-
-
-def _sizes(what: str, x: Any) -> Any:
-    """Sizes of a new shape: a tuple of ints that are not negative."""
-    many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
-    given = _wholes(what, x) if many else (whole(what, x),)
-    if any(isinstance(n, int) and n < 0 for n in given):
-        raise ShapeError(f"{what} must not be negative, not {said(x)}")
-    return given
-
-
-def _whole_or_wholes(what: str, x: Any) -> Any:
-    if isinstance(x, (list, tuple, range, np.ndarray)) and not (isinstance(x, np.ndarray) and not x.ndim):
-        return _wholes(what, x)
-    try:
-        return whole(what, x)
-    except ShapeError:
-        what = "an axis" if what in ("axis", "dim") else what
-        raise ArgumentError(f"{what} is an int, or several are a list of ints, not {said(x)}") from None
-
-
-def _or_text(look: Fun) -> Fun:
-    return lambda what, x: x if isinstance(x, str) else look(what, x)
-
-
-def _number_or_numbers(what: str, x: Any) -> Any:
-    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
-        return [number(f"each of {what}", n) for n in x]
-    return number(what, x)
-
-
-def _outputs(what: str, x: Any) -> Any:
-    if isinstance(x, (list, tuple)):
-        return tuple([n if n is None else whole(f"each of {what}", n) for n in x])
-    return whole(what, x)
-
-
-def _device(what: str, x: Any) -> Any:
-    if isinstance(x, str):
-        return x
-    raise DeviceError(f"{what} is the name of a device, not {said(x)}")
-
-
-def _generator(what: str, x: Any) -> Any:
-    if hasattr(x, "next_key"):
-        return x
-    raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
-
-
-# What looks at arguments and gives what the op is to see, and the classes that need no look.
-_Kind = tuple[Callable[[str, Any], Any], Container[type]]
-
-
-_NONE = type(None)
-_ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is there with "| None", too
-    ("int", whole),
-    ("Integer", _integer, int),
-    ("bool", flag, bool),
-    ("float", number, float),
-    ("int | float", _value, float, bool),
-    ("Number", _value, float, bool),
-    ("Number | UOp", _value, float, bool, UOp),
-    ("float | str", _or_text(number), float, str),
-    ("str", _text, str),
-    ("Axes", _whole_or_wholes, _NONE),
-    ("Axes | bool", _whole_or_wholes, _NONE, bool),
-    ("int | Sequence[int]", _whole_or_wholes),
-    ("Sequence[int]", _wholes),
-    ("Sizes", _whole_or_wholes),
-    ("Sizes | str", _or_text(_whole_or_wholes), str),
-    ("Outputs", _outputs),
-    ("Shape", _sizes),
-    ("float | Sequence[float]", _number_or_numbers, float),
-    ("Generator", _generator),
-)
-_KINDS: dict[str, _Kind] = {name: (look, frozenset(plain)) for name, look, *plain in _ROWS}
-_KINDS |= {f"{name} | None": (look, frozenset((*plain, _NONE))) for name, look, *plain in _ROWS}
-_TENSOR = _KINDS["Tensor"] = need_tensor, here.tensors.classes
-_KINDS["Tensor | None"] = need_tensor, here.tensors.classes_or_none
-_KINDS["device"] = _device, (str, Place, _NONE)  # a parameter's name says it
-
-
 # The names of the argument that is an axis, each with its other name.
 _AXES = {"axis": "dim", "dim": "axis", "dims": "axis"}
 
 
-def _axis_among(order: Sequence[str], count: int, kinds: dict[str, _Kind]) -> tuple[str, str, int]:
+def _axis_among(order: Sequence[str], count: int, kinds: dict[str, Kind]) -> tuple[str, str, int]:
     """The name of a function's axis, its other name, and its place among the `count` arguments that have one; of both
     names there is one kind.
     """
@@ -217,35 +79,38 @@ _PREFIX = re.compile(r"^(?:[A-Za-z_][\w.]*(?: assignment)?)?: ")
 
 def rename(error: UserError, name: str, anew: bool = True) -> None:
     """The op that the message names becomes `name`, or if not `anew`, where it names none."""
-    named = isinstance(error, _NAMED) and not isinstance(error, OutOfMemoryError)
+    named = isinstance(error, _NAMED if anew else (*_NAMED, SettingError)) and not isinstance(error, OutOfMemoryError)
     text = error.args[0] if named and error.args else None
     if isinstance(text, str) and (anew or text.startswith(": ") or not _PREFIX.match(text)):
         error.args = (f"{name}: {_PREFIX.sub('', text, count=1)}", *error.args[1:])
 
 
 # `checked` reads the kinds from a function's annotations: an `int` is an integer of 32 bits and no bool, a `bool` is
-# True or False, a `float` a number, a `Tensor` a tensor, and so on (`_KINDS`). What an annotation leaves open (`Any`:
+# True or False, a `float` a number, a `Tensor` a tensor, and so on (`KINDS`). What an annotation leaves open (`Any`:
 # operands, sizes given one by one) the op looks at itself. An error that the op raises carries the name that was
 # called, whichever op below found the fault: `softmax` does not speak of `max`. So what only ops call (`axis_of`,
 # `per_axis`) raises without a name; who calls it from elsewhere gives one.
 #
 # Every public function of `anneal/ops/` is checked; a test finds one that is not.
-def checked(function: F, name: str = "") -> F:
-    """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors."""
+def checked(function: F, name: str = "", loose: bool = False) -> F:
+    """The function with a check of its arguments, and its name (a class's, for `__init__`) in its errors.
+
+    A `loose` check is of what is no op: 1 is True there, and an error that names a function keeps the name.
+    """
     # From the code object: inspect.signature takes 0.1 ms, and there are hundreds of ops to import.
     inner = inspect.unwrap(function)
     code, annotations = inner.__code__, inner.__annotations__
     order = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    told = {p: p if p == "device" else annotations.get(p) for p in order}
-    kinds = {p: _KINDS[kind] for p, kind in told.items() if kind in _KINDS}
+    known = partial(loosely, inner.__module__) if loose else KINDS.get
+    kinds = {p: k for p in order if (k := known(p if p == "device" else annotations.get(p, "")))}
     placed = [(i, p, *kinds[p]) for i, p in enumerate(order[: code.co_argcount]) if p in kinds]
     # the tensor that most ops take first: its class is all that is looked at
-    tensor = placed.pop(0)[1] if code.co_argcount and kinds.get(order[0]) is _TENSOR else ""
-    tensors = _TENSOR[1]
+    tensor = placed.pop(0)[1] if code.co_argcount and kinds.get(order[0]) is TENSOR else ""
+    tensors = TENSOR[1]
     own, other, place = _axis_among(order, code.co_argcount, kinds)
     title = name or function.__name__
     of_class = title in ("__init__", "forward")  # a layer's: it has the name of its class
-    method = bool(order) and order[0] == "self" and "self" not in annotations
+    method, takes_out = bool(order) and order[0] == "self" and "self" not in annotations, title[-1] != "_" and not loose
 
     @functools.wraps(function)
     def called(*args: Any, **options: Any) -> Any:
@@ -266,15 +131,15 @@ def checked(function: F, name: str = "") -> F:
             return function(*args, **options)
         except UserError as error:
             # of `forward`, the layer inside that found the fault tells more
-            rename(error, type(args[0]).__name__ if of_class else title, title != "forward")
+            rename(error, type(args[0]).__name__ if of_class else title, title != "forward" and not loose)
             shorten(error)
             raise
         except (AttributeError, TypeError) as error:
-            if "out" in options and "out" not in order and not _views(function, title) and title[-1] != "_":
+            if "out" in options and "out" not in order and takes_out and not _views(function, title):
                 return into(called, args, options, bool(tensor))
             if options and (again := spelled(order, code, args, options)) is not None:
                 return called(*again[0], **again[1])
-            if method and args and not of_class and not is_tensor(args[0]):
+            if method and args and not loose and not of_class and not is_tensor(args[0]):
                 raise DTypeError(f"{title}: the first argument is a tensor, not {said(args[0])}") from None
             names = [n for o in order for n in ((own, other) if o == own else (o,))]
             if what := unknown(error, inner.__qualname__, names, options):
@@ -287,6 +152,11 @@ def checked(function: F, name: str = "") -> F:
     if called.__doc__ is not None and not of_class and inner.__module__.startswith("anneal."):
         called.__doc__ = explained(called.__doc__, [a for a in arguments_of(code) if a != "self"], inner.__module__)
     return deferred(called, function) if _defers(function) else called  # type: ignore[return-value]
+
+
+def guarded(function: F) -> F:
+    """A function that is no op, or an `__init__`, whose arguments are checked loosely."""
+    return checked(function, loose=True)
 
 
 class _Declares(Protocol):
@@ -433,6 +303,26 @@ def init_of(cls: Any, body: str = "") -> Any:
     made.__annotations__, made.__qualname__ = placed | named | {"return": "None"}, f"{cls.__qualname__}.__init__"
     made.row = placed, named, defaults
     return made
+
+
+class Explained:
+    """Base of classes of ours whose `__init__` is checked, and whose docstrings explain its arguments, and that of
+    `forward` its own; a user's class below stays as it is.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__module__.startswith("anneal."):
+            return
+        start = vars(cls).get("__init__")
+        if isinstance(start, FunctionType) and not hasattr(start, "__wrapped__"):
+            cls.__init__ = guarded(start)  # type: ignore[method-assign]
+        code = getattr(inspect.unwrap(cls.__init__), "__code__", None)
+        if cls.__doc__ is not None and code is not None:
+            cls.__doc__ = explained(cls.__doc__, arguments_of(code)[1:], cls.__module__)
+        forward = vars(cls).get("forward")
+        if forward is not None and forward.__doc__ is None:
+            forward.__doc__ = explained(FORWARD, arguments_of(inspect.unwrap(forward).__code__)[1:], cls.__module__)
 
 
 def viewing(op: F) -> F:

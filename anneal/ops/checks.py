@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from types import CodeType
 from typing import Any, TypeGuard
 
 import numpy as np
 
+from anneal.backend import Place
 from anneal.doors import pairs
-from anneal.errors import ArgumentError, DTypeError, GradientError, PositionError, ShapeError
+from anneal.errors import ArgumentError, DeviceError, DTypeError, GradientError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.runtime import Args, Fun, Handle, Options, flat, here, mapped, tensor_class
 from anneal.uop import UOp
@@ -157,6 +158,199 @@ def need_axes(shape: Shape) -> None:
     """Raise PositionError for a tensor of shape ()."""
     if not shape:
         raise PositionError("a tensor of shape () has no axes; use .reshape(1) first")
+
+
+# -- kinds of arguments, by their annotations -------------------------------------------------------------------------
+
+
+Integer = int  # in an annotation: of any size, where `int` is one of 32 bits
+
+
+def _integer(what: str, x: Any) -> Any:
+    """An int of any size."""
+    if not is_bool(x):
+        try:
+            return operator.index(x)
+        except TypeError:
+            pass
+    raise ArgumentError(f"{what} is an int, not {said(x)}")
+
+
+def flag(what: str, x: Any) -> Any:
+    if isinstance(x, np.bool_):
+        return bool(x)
+    raise DTypeError(f"{what} is True or False, not {said(x)}")
+
+
+def number(what: str, x: Any) -> Any:
+    if x.__class__ is int:
+        if abs(x) < 1 << 1023:
+            return x
+    elif isinstance(x, (np.integer, np.floating)):
+        return x.item()
+    elif isinstance(x, float):
+        return float(x)
+    elif isinstance(x, UOp) and is_symbolic(x):
+        return x
+    advice = f"; use {what}.{'tolist' if x.shape else 'item'}()" if is_tensor(x) else ""
+    raise DTypeError(f"{what} is a number, not {said(x)}{advice}")
+
+
+def _value(what: str, x: Any) -> Any:
+    return bool(x) if isinstance(x, np.bool_) else number(what, x)
+
+
+def _text(what: str, x: Any) -> Any:
+    if isinstance(x, str):
+        return x
+    raise DTypeError(f"{what} is a text, not {said(x)}")
+
+
+def several(what: str, x: Any) -> list[Any]:
+    """The items of a list, a tuple, a range or an array of one axis."""
+    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
+        return list(x)
+    raise ArgumentError(f"{what} is a list or a tuple of ints, not {said(x)}")
+
+
+def _wholes(what: str, x: Any) -> Any:
+    return tuple([whole(f"each of {what}", n) for n in several(what, x)])
+
+
+def _sizes(what: str, x: Any) -> Any:
+    """Sizes of a new shape: a tuple of ints that are not negative."""
+    many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
+    given = _wholes(what, x) if many else (whole(what, x),)
+    if any(isinstance(n, int) and n < 0 for n in given):
+        raise ShapeError(f"{what} must not be negative, not {said(x)}")
+    return given
+
+
+def _whole_or_wholes(what: str, x: Any) -> Any:
+    if isinstance(x, (list, tuple, range, np.ndarray)) and not (isinstance(x, np.ndarray) and not x.ndim):
+        return _wholes(what, x)
+    try:
+        return whole(what, x)
+    except ShapeError:
+        what = "an axis" if what in ("axis", "dim") else what
+        raise ArgumentError(f"{what} is an int, or several are a list of ints, not {said(x)}") from None
+
+
+def _or_text(look: Fun) -> Fun:
+    return lambda what, x: x if isinstance(x, str) else look(what, x)
+
+
+def _number_or_numbers(what: str, x: Any) -> Any:
+    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
+        return [number(f"each of {what}", n) for n in x]
+    return number(what, x)
+
+
+def _outputs(what: str, x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return tuple([n if n is None else whole(f"each of {what}", n) for n in x])
+    return whole(what, x)
+
+
+def _device(what: str, x: Any) -> Any:
+    if isinstance(x, str):
+        return x
+    raise DeviceError(f"{what} is the name of a device, not {said(x)}")
+
+
+def _generator(what: str, x: Any) -> Any:
+    if hasattr(x, "next_key"):
+        return x
+    raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
+
+
+# What looks at arguments and gives what the op is to see, and the classes that need no look.
+Kind = tuple[Callable[[str, Any], Any], Container[type]]
+
+
+_NONE = type(None)
+_ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is there with "| None", too
+    ("int", whole),
+    ("Integer", _integer, int),
+    ("bool", flag, bool),
+    ("float", number, float),
+    ("int | float", _value, float, bool),
+    ("Number", _value, float, bool),
+    ("Number | UOp", _value, float, bool, UOp),
+    ("float | str", _or_text(number), float, str),
+    ("str", _text, str),
+    ("Axes", _whole_or_wholes, _NONE),
+    ("Axes | bool", _whole_or_wholes, _NONE, bool),
+    ("int | Sequence[int]", _whole_or_wholes),
+    ("Sequence[int]", _wholes),
+    ("Sizes", _whole_or_wholes),
+    ("Sizes | str", _or_text(_whole_or_wholes), str),
+    ("Outputs", _outputs),
+    ("Shape", _sizes),
+    ("float | Sequence[float]", _number_or_numbers, float),
+    ("Generator", _generator),
+)
+KINDS: dict[str, Kind] = {name: (look, frozenset(plain)) for name, look, *plain in _ROWS}
+KINDS |= {f"{name} | None": (look, frozenset((*plain, _NONE))) for name, look, *plain in _ROWS}
+TENSOR = KINDS["Tensor"] = need_tensor, here.tensors.classes
+KINDS["Tensor | None"] = need_tensor, here.tensors.classes_or_none
+KINDS["device"] = _device, (str, Place, _NONE)  # a parameter's name says it
+
+
+# Looks at arguments of classes and functions beyond the ops, which take what torch takes: 2.0 for 2, 1 for True.
+
+
+def _countable(what: str, x: Any) -> Any:
+    """A number of any kind."""
+    if hasattr(x, "__float__") and not getattr(x, "shape", ()) or isinstance(x, (UOp, Count)):
+        return x
+    raise DTypeError(f"{what} is a number, not {said(x)}")
+
+
+def _with(words: str, *names: str, error: type[Exception] = ArgumentError) -> Fun:
+    """A look at something that has an attribute of one of these names; a text is no list."""
+
+    def look(what: str, x: Any) -> Any:
+        if any(hasattr(x, name) for name in names) and not (isinstance(x, (str, bytes)) and "__iter__" in names):
+            return x
+        near = "; write model.parameters()" if what == "parameters" else ""
+        raise error(f"{what} is {words}, not {said(x)}{near}")
+
+    return look
+
+
+def _of_kind(name: str) -> Fun:
+    """A look at an object of a class of that name."""
+
+    def look(what: str, x: Any) -> Any:
+        if any(kind.__name__ == name for kind in type(x).__mro__):
+            return x
+        raise ArgumentError(f"{what} is a {name}, not {said(x)}")
+
+    return look
+
+
+_LOOKS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(("Iterable", "Sequence", "list", "tuple"), _with("a list, or the like", "__iter__", "__getitem__")),
+    "Callable": _with("a function", "__call__"),
+    "Optimizer": _with("an optimiser", "param_groups", error=SettingError),
+    "Sized": _with("something of a length", "__len__"),
+    **{name: _of_kind(name) for name in ("Categorical", "Distribution", "Module", "Transform")},
+}
+
+
+def loosely(module: str, annotation: str) -> Kind | None:
+    """The kind of an argument of what is no op: there 1 is True, and no number of steps or epochs need be whole."""
+    name = annotation.removesuffix(" | None")
+    if name == "float" or (name == "int" and module.startswith("anneal.optim")):
+        look: Any = _countable
+    elif name == "bool" or " | " in name:
+        return None
+    elif annotation in KINDS:
+        return KINDS[annotation]
+    else:
+        look = _LOOKS.get(name.partition("[")[0])
+    return look and (look, () if name == annotation else (_NONE,))
 
 
 # -- other spellings of arguments -------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ import numpy as np
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import family, function, number
-from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, said
+from anneal.ops.arguments import family, function
+from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, number, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
 from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
 from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const

@@ -6,7 +6,6 @@ import inspect
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
-from typing import Any
 
 
 def _read(text: str) -> dict[str, str]:
@@ -252,27 +251,10 @@ _RESULTS = (
     ("losses", 'Gives a tensor of shape () for reduction "mean" and "sum", and one loss each for "none".'),
 )
 RESULTS = {f"anneal.ops.{file}": said for files, said in _RESULTS for file in files.split()}
-_FORWARD = "The result of the module, as the docstring of its class describes it."
+FORWARD = "The result of the module, as the docstring of its class describes it."
 WORD = re.compile(r"\w+")
 
 # A family of ops may mean something else by a name (`FAMILIES`), and says what shape its results have (`RESULTS`).
-
-
-class Explained:
-    """Base of classes of ours whose docstrings explain the arguments of `__init__`, and that of `forward` its own; a
-    user's class below stays as it is.
-    """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if not cls.__module__.startswith("anneal."):
-            return
-        start = getattr(inspect.unwrap(cls.__init__), "__code__", None)
-        if cls.__doc__ is not None and start is not None:
-            cls.__doc__ = explained(cls.__doc__, arguments_of(start)[1:], cls.__module__)
-        forward = vars(cls).get("forward")
-        if forward is not None and forward.__doc__ is None:
-            forward.__doc__ = explained(_FORWARD, arguments_of(inspect.unwrap(forward).__code__)[1:], cls.__module__)
 
 
 def arguments_of(code: CodeType) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import alias, changing, checked, deferred, flag, function
-from anneal.ops.checks import broadcast_shapes, is_tensor, rank
+from anneal.ops.arguments import alias, changing, checked, deferred, function
+from anneal.ops.checks import broadcast_shapes, flag, is_tensor, rank
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import scales
 from anneal.ops.nodes import BOOL, Number, broadcast, check_fits, detached, iota, numbered

@@ -11,8 +11,8 @@ import numpy as np
 from anneal.errors import DTypeError, ModeError, RangeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
-from anneal.ops.arguments import function, several
-from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.arguments import function
+from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, several, whole
 from anneal.ops.indexing import values_now
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const

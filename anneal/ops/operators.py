@@ -13,8 +13,8 @@ from anneal.doors import named
 from anneal.errors import DTypeError, GradientError, PositionError, ShapeError, SubscriptError, UserError
 from anneal.names import Tensor
 from anneal.ops import nodes
-from anneal.ops.arguments import changing, deferred, function, rename, several, viewing
-from anneal.ops.checks import broadcast_shapes, is_tensor, whole as whole_number
+from anneal.ops.arguments import changing, deferred, function, rename, viewing
+from anneal.ops.checks import broadcast_shapes, is_tensor, several, whole as whole_number
 from anneal.ops.elementwise import binary, power, quotient
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable

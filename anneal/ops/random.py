@@ -12,8 +12,8 @@ import numpy as np
 from anneal.backend import Array, Place
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
-from anneal.ops.arguments import Integer, deferred, family, function, need_float
-from anneal.ops.checks import need_tensor
+from anneal.ops.arguments import deferred, family, function, need_float
+from anneal.ops.checks import Integer, need_tensor
 from anneal.ops.creation import arange, sizes_given
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import FLOAT32, INT32, iota, reshape

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from anneal.backend import HOST
-from anneal.errors import DataError, GradientError, SettingError
+from anneal.errors import ArgumentError, DataError, GradientError, SettingError
+from anneal.ops import said
 from anneal.ops.nodes import pad, reshape, shrink
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters, update_phase
 from anneal.optim._states import array_of, settings_among
@@ -283,9 +284,7 @@ def clip_grad_norm_(
     >>> clip_grad_norm_([w], 1.0).item(), w.grad.numpy().round(3).tolist()
     (5.0, [0.6000000238418579, 0.800000011920929])
     """
-    if not max_norm >= 0:
-        raise SettingError(f"clip_grad_norm_: max_norm may not be negative: {max_norm}")
-    tensors, grads = _with_gradients(parameters)
+    tensors, grads = _with_gradients(parameters, "clip_grad_norm_: max_norm", max_norm)
     if not grads:
         return Tensor(0.0)
     if error_if_nonfinite:  # before they are scaled, which changes them in place
@@ -318,10 +317,18 @@ def get_total_norm(
     return _finite(total, error_if_nonfinite)
 
 
-def _with_gradients(params: Iterable[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors that have a gradient, and their gradients."""
-    tensors = [t for t in ([params] if isinstance(params, Tensor) else params) if t.grad is not None]
-    return tensors, [t.grad for t in tensors if t.grad is not None]
+def _with_gradients(params: Iterable[Tensor], what: str, most: float) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors that have a gradient, and their gradients. Raises SettingError for a negative bound."""
+    try:
+        if not most >= 0:
+            raise SettingError(f"{what} may not be negative: {most}")
+        tensors = [t for t in ([params] if isinstance(params, Tensor) else params) if t.grad is not None]
+        return tensors, [t.grad for t in tensors if t.grad is not None]
+    except (AttributeError, TypeError):
+        raise ArgumentError(
+            f"{what} is a number, and parameters are tensors, as of model.parameters(), not {said(most)} and "
+            f"{said(params)}"
+        ) from None
 
 
 def _scaled_to(grads: list[Tensor], max_norm: float, norm_type: float) -> tuple[Tensor, list[Tensor]]:
@@ -369,9 +376,7 @@ def clip_grad_value_(parameters: Iterable[Tensor], clip_value: float, foreach: b
     >>> clip_grad_value_([w], 1.0); w.grad
     Tensor([1. , 0.5], dtype=float32)
     """
-    if not clip_value >= 0:
-        raise SettingError(f"clip_grad_value_: clip_value may not be negative: {clip_value}")
-    tensors, grads = _with_gradients(parameters)
+    tensors, grads = _with_gradients(parameters, "clip_grad_value_: clip_value", clip_value)
     if grads:
         for t, g in zip(tensors, call_late(_clamped, (grads, clip_value), {}, _clamped), strict=True):
             t.grad = g

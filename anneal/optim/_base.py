@@ -247,6 +247,8 @@ class Optimizer(StepHooks, Explained):
                     )
         group = {**self.defaults, **param_group}
         among = group["params"]
+        if not hasattr(among, "__iter__"):
+            raise SettingError(f"{name}: params is a list of tensors, not {said(among)}")
         tensors = [among] if isinstance(among, Tensor) else [t[1] if isinstance(t, tuple) else t for t in among]
         group["params"] = tensors  # the tuples are of model.named_parameters()
         seen = set(self.params)
@@ -300,6 +302,8 @@ class Optimizer(StepHooks, Explained):
         """
         if len(results) == 1 and not isinstance(results[0], Tensor):
             closure, results = results[0], ()
+            if closure is not None and not callable(closure):
+                raise SettingError(f"{type(self).__name__}: step takes a closure, or tensors, not {said(closure)}")
         if closure is not None:
             loss = with_gradients(closure)
             self._apply([loss] if isinstance(loss, Tensor) else [])

@@ -7,8 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anneal.errors import MissingMethodError, SettingError
-from anneal.ops import Explained
+from anneal.errors import DataError, MissingMethodError, SettingError
+from anneal.ops import Explained, said
 from anneal.optim._base import Optimizer
 
 _HELD = ("lr_lambdas", "_scale_fn_custom", "_schedulers")  # objects with a state of their own
@@ -55,8 +55,6 @@ class LRScheduler(Explained):
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         name = type(self).__name__
-        if not isinstance(optimizer, Optimizer):
-            raise SettingError(f"{name}: the first argument is an optimiser, not {type(optimizer).__name__}")
         for n, group in enumerate(optimizer.param_groups):
             if last_epoch == -1:
                 group.setdefault("initial_lr", group["lr"])
@@ -108,6 +106,8 @@ class LRScheduler(Explained):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from `state_dict`'s result, made here or in torch; the rates are set to those of then."""
+        if not hasattr(state_dict, "keys"):
+            raise DataError(f"load_state_dict: takes what state_dict() gave, not {said(state_dict)}")
         mine = vars(self)
         for name in state_dict.keys() & mine.keys():
             old, new = mine[name], state_dict[name]
@@ -176,6 +176,8 @@ def each(name: str, given: Rates, count: int) -> list[float]:
     several = list(given) if isinstance(given, (list, tuple)) else [given] * count
     if len(several) != count:
         raise SettingError(f"{name}: {len(several)} numbers for {count} groups")
+    if not all(hasattr(n, "__float__") for n in several):
+        raise SettingError(f"{name}: a number, or one for each group, not {said(given)}")
     return [float(n) for n in several]  # type: ignore[arg-type]
 
 

@@ -102,6 +102,8 @@ def take_settings(
     what: str, mine: Sequence[dict[str, Any]], counts: Sequence[int], state: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Give the groups `mine`, of so many parameters, the settings of a state; what else the state has."""
+    if not isinstance(state, Mapping):
+        raise DataError(f"load_state_dict: takes what state_dict() gave, not {said(state)}")
     if isinstance(state, Saved) and state.nested is not None:
         state = state.nested  # somebody may have changed it
     given = state.groups if isinstance(state, Saved) else state.get("param_groups")
@@ -142,7 +144,7 @@ def check_settings(name: str, group: Mapping[str, Any]) -> None:
     for key, value in group.items():
         wanted = ""
         if key == "betas":
-            if len(value) != 2 or not all(0 <= b < 1 for b in value):
+            if len(value) != 2 or not all(isinstance(b, (int, float)) and 0 <= b < 1 for b in value):
                 wanted = "two numbers in [0, 1)"
         elif key in ("lr", "eps", "weight_decay", "momentum"):
             numbers = [n for n in value if n is not None] if isinstance(value, tuple) else [value]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, dataclass_transform
 
 from anneal.errors import SettingError
-from anneal.ops import init_of
+from anneal.ops import init_of, said
 from anneal.optim._base import Optimizer
 from anneal.optim._schedule import CosineAnnealingWarmRestarts, CyclicLR, LRScheduler, OneCycleLR, Rates, each
 
@@ -47,7 +47,12 @@ def warmup_cosine(step: int, peak: float, warmup: int, steps: int, floor: float 
 class _Lambdas(LRScheduler):
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
         count = len(optimizer.param_groups)
-        self.lr_lambdas: list[Factor] = [lr_lambda] * count if callable(lr_lambda) else list(lr_lambda)
+        several: Any = lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda] * count
+        if not all(map(callable, several)):
+            raise SettingError(
+                f"{type(self).__name__}: lr_lambda is a function, or one for each group, not {lr_lambda}"
+            )
+        self.lr_lambdas: list[Factor] = list(several)
         if len(self.lr_lambdas) != count:
             raise SettingError(f"{type(self).__name__}: {len(self.lr_lambdas)} functions for {count} groups")
         super().__init__(optimizer, last_epoch)
@@ -304,7 +309,7 @@ class SequentialLR(LRScheduler):
     ) -> None:
         if len(milestones) != len(schedulers) - 1:
             raise SettingError(f"SequentialLR: {len(milestones)} milestones between {len(schedulers)} schedules")
-        if any(s.optimizer is not optimizer for s in schedulers):
+        if any(getattr(s, "optimizer", None) is not optimizer for s in schedulers):
             raise SettingError("SequentialLR: every schedule is one of the same optimiser")
         self.optimizer, self._schedulers, self._milestones = optimizer, schedulers, milestones
         self.last_epoch = last_epoch + 1
@@ -342,7 +347,7 @@ class ChainedScheduler(LRScheduler):
 
     def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
         given = list(schedulers)
-        if not given or any(s.optimizer is not given[0].optimizer for s in given):
+        if len({id(getattr(s, "optimizer", s)) for s in given}) != 1 or not isinstance(given[0], LRScheduler):
             raise SettingError("ChainedScheduler: takes schedules of one optimiser")
         self.optimizer, self._schedulers = given[0].optimizer, given
         self._last_lr = given[-1].get_last_lr()
@@ -404,6 +409,8 @@ class ReduceLROnPlateau(_Row):
         """
         if metrics is None:
             raise SettingError("ReduceLROnPlateau: step takes the metric that should improve")
+        if not hasattr(metrics, "__float__"):
+            raise SettingError(f"ReduceLROnPlateau: the metric is a number, not {said(metrics)}")
         now = float(metrics)
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         if self.is_better(now, self.best):

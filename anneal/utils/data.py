@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from anneal.distributed import get_rank, get_world_size
-from anneal.errors import DataError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import Generator, default_generator, host_generator
+from anneal.errors import AnnealError, DataError, MissingMethodError, SettingError, ShapeError
+from anneal.ops import Explained, Generator, default_generator, guarded, host_generator, need_tensor, said
 from anneal.runtime import here
 from anneal.tensor import Tensor
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Dataset(Generic[T_co]):
+class Dataset(Explained, Generic[T_co]):
     """Examples by number: subclasses define `__getitem__`, and `__len__` where the number is known.
 
     >>> class Squares(Dataset[int]):
@@ -75,7 +75,8 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """
 
     def __init__(self, *tensors: Tensor) -> None:
-        if not tensors or len({t.shape[0] for t in tensors}) != 1:
+        rows = {need_tensor("each of tensors", t, "TensorDataset").shape[:1] for t in tensors}
+        if len(rows) != 1 or not all(rows):
             raise ShapeError(f"TensorDataset: tensors must have equally many rows, not {[t.shape for t in tensors]}")
         self.tensors = tensors
 
@@ -113,6 +114,8 @@ class ConcatDataset(Dataset[T_co]):
 
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
+        if not self.datasets or not all(hasattr(d, "__len__") for d in self.datasets):
+            raise ShapeError(f"ConcatDataset: takes one data set or more, each of a length, not {said(datasets)}")
         self.cumulative_sizes = list(itertools.accumulate(len(d) for d in self.datasets))
 
     def __getitem__(self, index: Any) -> T_co:
@@ -138,8 +141,8 @@ class StackDataset(Dataset[Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.datasets: Any = kwargs or args
-        parts = [*kwargs.values(), *args]
-        if bool(args) is bool(kwargs) or len({len(d) for d in parts}) != 1:
+        parts = [d for d in (*kwargs.values(), *args) if hasattr(d, "__len__")]
+        if len(parts) < len(args) + len(kwargs) or bool(args) is bool(kwargs) or len({len(d) for d in parts}) != 1:
             raise ShapeError(
                 f"StackDataset: data sets of one length, in a row or by names, not {[len(d) for d in parts]}"
             )
@@ -171,6 +174,7 @@ class ChainDataset(IterableDataset[T_co]):
         return sum(len(d) for d in self.datasets)
 
 
+@guarded
 def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | None = None) -> list[Subset[Any]]:
     """The examples of `dataset` in disjoint parts, drawn at random by `generator`: of these lengths, or of these
     shares, which add up to 1.
@@ -194,7 +198,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
     return [Subset(dataset, order[end - n : end]) for n, end in zip(sizes, ends, strict=True)]
 
 
-class Sampler(Generic[T_co]):
+class Sampler(Explained, Generic[T_co]):
     """Numbers of examples: subclasses define `__iter__`, and `__len__`; `data_source` is ignored.
 
     >>> class Backwards(Sampler[int]):
@@ -269,7 +273,7 @@ class SequentialSampler(Sampler[int]):
     [0, 1, 2]
     """
 
-    def __init__(self, data_source: Any) -> None:
+    def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
 
     def __iter__(self) -> Iterator[int]:
@@ -289,7 +293,7 @@ class RandomSampler(Sampler[int]):
 
     def __init__(
         self,
-        data_source: Any,
+        data_source: Sized,
         replacement: bool = False,
         num_samples: int | None = None,
         generator: Generator | None = None,
@@ -377,7 +381,15 @@ def default_collate(batch: list[Any]) -> Any:
     >>> default_collate([(1.5, "a"), (2.5, "b")])
     [Tensor([1.5, 2.5], dtype=float32), ['a', 'b']]
     """
-    first = batch[0]
+    try:
+        return _collated(batch, batch[0])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+        if isinstance(e, AnnealError):
+            raise
+        raise DataError(f"DataLoader: examples of one batch have the same parts, not {said(batch)} ({e})") from None
+
+
+def _collated(batch: list[Any], first: Any) -> Any:
     if isinstance(first, Tensor):
         return Tensor.stack(batch, dim=0)
     if isinstance(first, (np.ndarray, np.generic)):
@@ -434,7 +446,7 @@ def get_worker_info() -> WorkerInfo | None:
     return found
 
 
-class DataLoader(Generic[T_co]):
+class DataLoader(Explained, Generic[T_co]):
     """Batches of a data set's examples, in their order, or with `shuffle` in a new order each time.
 
     Args:

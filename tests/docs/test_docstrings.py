@@ -30,6 +30,7 @@ INNER = {
     *(
         "check_device_dtype",
         "checked",
+        "guarded",
         "deferred",
         "flagged",
         "viewing",

@@ -14,6 +14,7 @@ from anneal.nn._module import Module
 from anneal.nn.parameter import Parameter
 from anneal.nn.utils import parametrizations, parametrize, prune, rnn
 from anneal.nn.utils.parametrizations import SpectralNorm, axis, lengths
+from anneal.ops import guarded
 from anneal.optim import clip_grad_norm_, clip_grad_value_, get_total_norm
 from anneal.tensor import Tensor, no_grad
 
@@ -24,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@guarded
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     """The elements of all `parameters` in one vector; gradients flow.
 
@@ -33,6 +35,7 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
     return Tensor.cat([p.reshape(-1) for p in parameters], dim=0)
 
 
+@guarded
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Assign the elements of the vector `vec` to `parameters`, in their order. Raises ShapeError for a vector of
     another length.
