@@ -43,6 +43,8 @@ FEATURES: dict[str, dict[str, int]] = {
     "a captured layer that is called from several lines": {"runtime": 1},
     # states that were lost: frozen parameters and buffers of assign=True, gradients of copies, models of bfloat16
     "what torch's states, copies and files keep, and dtypes that NumPy lacks": {"(top)": 1, "nn": 1, "ops": 1},
+    # a shallow copy computed with the original's values
+    "copies of what is captured": {"runtime": 2},
     # tensors of workers were on another device, draws of workers differed from run to run, samples were missing
     "workers with the caller's modes and random numbers of their own, passes that go on, batches of any kind": {
         "utils": 5,
