@@ -196,13 +196,13 @@ def is_storage(obj: Any) -> bool:
 
 def initial_seed() -> int:
     """The seed that the last `manual_seed` was given."""
-    return _default_generator.seed
+    return int((_here.draws or _default_generator).seed)
 
 
 def seed() -> int:
     """Start the stream of random numbers by a number that differs each time, and return that."""
     number = int.from_bytes(os.urandom(4), "little")
-    _default_generator.manual_seed(number)
+    (_here.draws or _default_generator).manual_seed(number)
     return number
 
 
@@ -213,13 +213,14 @@ def get_rng_state() -> Tensor:
     >>> set_rng_state(state); a == Tensor.rand(3).tolist()
     True
     """
-    return _default_generator.get_state()
+    state: Tensor = (_here.draws or _default_generator).get_state()
+    return state
 
 
 @checked
 def set_rng_state(new_state: Tensor) -> None:
     """Go on with random numbers from `new_state`, which `get_rng_state` gave."""
-    _default_generator.set_state(new_state)
+    (_here.draws or _default_generator).set_state(new_state)
 
 
 @contextmanager
@@ -239,12 +240,13 @@ def fork_rng(devices: Any = None, enabled: bool = True, device_type: Any = "cuda
     """
     if not isinstance(enabled, bool):
         raise SettingError(f"fork_rng: enabled is True or False, not {enabled!r}")
-    before = _default_generator.state()
+    generator = _here.draws or _default_generator
+    before = generator.state()
     try:
         yield
     finally:
         if enabled:
-            _default_generator.go_on(before)
+            generator.go_on(before)
 
 
 def is_autocast_cpu_enabled() -> bool:

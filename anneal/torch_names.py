@@ -67,7 +67,10 @@ def from_dlpack(x: Any) -> Tensor:
     """
     if not hasattr(x, "__dlpack__"):
         raise DTypeError(f"from_dlpack: takes an array of another library, not {said(x)}")
-    return Tensor(np.from_dlpack(x))
+    try:
+        return Tensor(np.from_dlpack(x))
+    except (BufferError, RuntimeError):  # of a dtype that NumPy lacks
+        return Tensor(x)
 
 
 def randint(
@@ -396,7 +399,7 @@ def _laid_out(obj: Any, path: tuple[str, ...], tensors: dict[str, Any]) -> Any:
         while name in tensors:
             name += "_"
         tensors[name] = obj.detach() if isinstance(obj, Tensor) else obj
-        return {"tensor": name}
+        return {"leaf" if isinstance(obj, Tensor) and obj.requires_grad else "tensor": name}
     if isinstance(obj, Mapping):
         if not all(isinstance(k, (str, int)) for k in obj):
             raise DataError("save: the keys of a dict are texts or whole numbers")
@@ -443,8 +446,8 @@ def load(
 
 def _built(shape: Any, tensors: dict[str, Tensor]) -> Any:
     ((kind, value),) = shape.items()
-    if kind == "tensor":
-        return tensors[value]
+    if kind in ("tensor", "leaf"):
+        return tensors[value].requires_grad_(kind == "leaf")
     if kind == "dict":
         return {k: _built(v, tensors) for k, v in value}
     if kind in ("list", "tuple"):

@@ -49,6 +49,14 @@ FEATURES: dict[str, dict[str, int]] = {
         "utils": 3,
     },
     "a captured layer that is called from several lines": {"runtime": 1},
+    # states that were lost: frozen parameters and buffers of assign=True, gradients of copies, models of bfloat16
+    "what torch's states, copies and files keep, and dtypes that NumPy lacks": {"(top)": 1, "nn": 1, "ops": 1},
+    # a shallow copy computed with the original's values
+    "copies of what is captured": {"runtime": 2},
+    # tensors of workers were on another device, draws of workers differed from run to run, samples were missing
+    "workers with the caller's modes and random numbers of their own, passes that go on, batches of any kind": {
+        "utils": 5,
+    },
     # results that were wrong, silently: a base's strides were forgotten, and numbers next to the ends of a dtype
     "strides of views whose base is gone; quotients, weights and float16's factors as torch has them": {"ops": 6},
     "attention without its square": {"codegen": 109, "schedule": 27, "backend": 1, "ops": 8},

@@ -123,8 +123,9 @@ class Module(Hooked, Stateful, Explained):
         """`forward` with its hooks, whose nodes note this module's path from the module that was called first."""
         names = here.modules
         module: Any = self
-        if module._compiled is not None and id(self) not in here.unwrapped:
-            return module._compiled(*args, **kwargs)  # type: ignore[no-any-return]
+        compiled = module._compiled
+        if compiled is not None and compiled.function is self and id(self) not in here.unwrapped:
+            return compiled(*args, **kwargs)  # type: ignore[no-any-return]
         if names is None:
             try:
                 return whole_call(module, called_first, args, kwargs)  # type: ignore[no-any-return]
@@ -162,7 +163,7 @@ class Module(Hooked, Stateful, Explained):
 
         if not isinstance(compiled(len, **options), Jit):
             vars(self).pop("_compiled", None)
-        elif self._compiled is None:
+        elif self._compiled is None or self._compiled.function is not self:  # a copy has the original's
             vars(self)["_compiled"] = Jit(self, self._run_itself)
 
     def _run_itself(self, *args: Any, **kwargs: Any) -> Any:

@@ -56,11 +56,12 @@ class Stateful(Moved):
         """This module and those below, with the beginnings of their tensors' names."""
         return [(m, f"{prefix}{at}." if at else prefix) for at, m in self.named_modules(remove_duplicate=False)]
 
-    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
+    def state_dict(self, prefix: str = "", keep_vars: bool = False, *, destination: Any = None) -> dict[str, Tensor]:
         """The parameters and buffers by name, detached; a shared one under each of its names; and what
         `get_extra_state` gives, where a class defines it.
 
-        `prefix` stands before the names; `keep_vars` gives the tensors themselves.
+        `prefix` stands before the names; `keep_vars` gives the tensors themselves; they come into the dict
+        `destination`, if there is one.
 
         >>> from anneal import nn
         >>> {name: t.shape for name, t in nn.Linear(3, 2).state_dict().items()}
@@ -69,7 +70,8 @@ class Stateful(Moved):
         owners = self._owners(prefix)
         for m, at in owners:
             _call_hooks(m, "saving", at, keep_vars)
-        out: dict[str, Any] = {prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()}
+        out: dict[str, Any] = {} if destination is None else destination
+        out.update({prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()})
         for m, at in owners:
             if _defines(m, "get_extra_state"):
                 out[f"{at}_extra_state"] = m.get_extra_state()
@@ -121,10 +123,11 @@ class Stateful(Moved):
         places = {at: i for i, (_, at) in enumerate(owners)}
         others = [n for n in state if n not in mine and n not in extra]
         unexpected += sorted(others, key=lambda n: max([places.get(n[:i], 0) for i in range(len(n))], default=0))
+        shapes = [(n, t.shape, getattr(state[n], "shape", None)) for n, t in mine.items() if n in state]
         wrong = [
-            f"{n} has shape {tuple(state[n].shape)}, the model's is {t.shape}"
-            for n, t in mine.items()
-            if n in state and tuple(state[n].shape) != t.shape
+            f"{n} is {said(state[n])}" if there is None else f"{n} has shape {tuple(there)}, the model's is {here}"
+            for n, here, there in shapes
+            if there is None or tuple(there) != here
         ]
         keys = LoadedKeys(missing, unexpected)
         wrong += faults
@@ -215,10 +218,14 @@ def _load(m: Any, name: str, t: Tensor, value: Tensor | npt.NDArray[Any], assign
         value = value.detach().cpu()
     if assign:
         value = value if isinstance(value, Tensor) else Tensor(value)
-        keep = isinstance(value, Parameter) or not m._is_parameter(t)
-        setattr(m, name, value if keep else Parameter(value.detach(), t.requires_grad))
+        if m._is_parameter(t):
+            value = value if isinstance(value, Parameter) else Parameter(value.detach())
+            value.requires_grad_(t.requires_grad)
+        elif value.requires_grad and not isinstance(value, Parameter):
+            value = value.detach()
+        setattr(m, name, value)
     elif isinstance(value, Tensor) and value.device == t.device:
         t.assign(value.detach())
     else:  # cast on the host: the device may not have the dtype that a file has, such as int64
-        array = value.numpy() if isinstance(value, Tensor) else np.asarray(value)
-        t.assign(Tensor(array, dtype=t.dtype, device=t.device))
+        values = value.numpy() if isinstance(value, Tensor) else value
+        t.assign(Tensor(values, dtype=t.dtype, device=t.device))

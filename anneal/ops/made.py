@@ -92,7 +92,7 @@ def _exact(data: Any, array: Array, dtype: DType | None) -> Array:
     """The array of a list, whose large integers NumPy made floats: it knows no integers for -1 and 2**63, nor for 0.5
     and an integer.
     """
-    if array.dtype.kind == "f" and not (np.abs(array) >= 2**53).any():
+    if array.dtype.kind == "f" and (array.itemsize < 8 or not (np.abs(array) >= 2**53).any()):
         return array
     each = np.array(data, object)
     whole = all(isinstance(v, (int, np.integer)) for v in each.flat)
@@ -126,7 +126,11 @@ def array_of(data: Any, dtype: DType | None) -> Array:
     try:
         array = np.asarray(data)
     except (TypeError, ValueError) as e:
-        raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
+        name = str(getattr(data, "dtype", "")).removeprefix("torch.")
+        if name not in HELD:
+            raise DTypeError(f"Tensor: cannot make a tensor of {type(data).__name__}: {e}") from e
+        # of torch's bfloat16 or float8, which NumPy lacks; float32 holds them all
+        array = np.asarray(data.float()).astype(numpy_dtype(as_dtype(name)))
     if weak and array.dtype.kind in "fO" and (dtype is None or dtype.is_int):
         array = _exact(data, array, dtype)
     if dtype_of(array.dtype) is None:

@@ -230,7 +230,8 @@ def manual_seed(seed: Integer) -> Generator:
     >>> _ = manual_seed(7); a == Tensor.rand(3).tolist()
     True
     """
-    return default_generator.manual_seed(seed)
+    generator: Generator = here.draws or default_generator
+    return generator.manual_seed(seed)
 
 
 # -- bits -----------------------------------------------------------------------------------------------------------
@@ -246,7 +247,7 @@ def key(shape: Ints, device: str, generator: Generator | None = None, count: int
     n = product(shape)
     if most(n) * count >= 1 << 31:
         raise ShapeError(f"random: {n} numbers in one call are too many; the limit is 2**31")
-    return (generator or default_generator).key(device)
+    return (generator or here.draws or default_generator).key(device)
 
 
 def words(shape: Ints, seed: Tensor, call: Tensor, count: int = 1) -> list[UOp]:
@@ -523,7 +524,7 @@ def multinomial(
 
 def host_generator(generator: Generator | None = None) -> np.random.Generator:
     """A NumPy generator seeded by the next call's key: for large host-made arrays such as initial weights."""
-    return np.random.Generator(np.random.SFC64((generator or default_generator).next_key()))
+    return np.random.Generator(np.random.SFC64((generator or here.draws or default_generator).next_key()))
 
 
 def host_normal(shape: Ints, std: float, generator: Generator | None = None) -> Array:

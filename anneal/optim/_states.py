@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anneal.errors import DataError, DeviceError, SettingError
-from anneal.ops import said, wrap_array
+from anneal.ops import array_of as values_of, said, wrap_array
 from anneal.runtime import Context, Inside, Numbering, here, modes, outdate_captures
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
@@ -47,7 +47,8 @@ def array_of(value: Any) -> Any:
     """A tensor of ours or of torch's, a number, or a list of such, as an array."""
     if isinstance(value, (list, tuple)):
         return np.array([array_of(v) for v in value])
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+    torchs = hasattr(value, "detach") and not isinstance(value, Tensor)
+    return values_of(value.detach().cpu(), None) if torchs else np.asarray(value)
 
 
 class Saved(dict[str, Any]):

@@ -128,6 +128,7 @@ class _Here(threading.local):
         self.blank_init = False  # True where they are memory that nobody has written, in `nn.init.blank`
         self.downloads = False  # whether data of examples may be downloaded, in `training.downloads`
         self.computed: dict[Any, Any] | None = None  # values of parametrized tensors, in `parametrize.cached`
+        self.draws: Any = None  # the generator of calls that name none, where the thread has its own
         self.reads: Any = None  # of a thread that reads for a DataLoader: which it is, `utils.data.WorkerInfo`
         self.in_host_call = False  # while a function of the host runs, of which a device may wait for the results
         # what is told of the thread's work

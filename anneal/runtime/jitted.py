@@ -125,8 +125,24 @@ class Jit(Generic[P, R]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Jit[P, R]:
         """A function of its own, with no captures yet."""
-        function = deepcopy(self.function, memo)
-        return Jit(function, getattr(function, self._run.__name__) if self._run is not self.function else None)
+        function, run = deepcopy(self.__getstate__(), memo)
+        return Jit(function, getattr(function, run) if run else None)
+
+    def __getstate__(self) -> tuple[Any, str | None]:
+        return self.function, None if self._run is self.function else self._run.__name__
+
+    def __setstate__(self, state: tuple[Any, str | None]) -> None:
+        function, run = state
+        self.__init__(function, getattr(function, run) if run else None)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A method by its owner and a module's function by its name, what leads here; else anew, without captures."""
+        owner, name = getattr(self.function, "__self__", None), getattr(self.function, "__name__", "")
+        if isinstance(getattr(type(owner), name, None), Jit):
+            return getattr, (owner, name)
+        return (
+            name if getattr(sys.modules.get(self.__module__), name, None) is self else super().__reduce_ex__(protocol)
+        )
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Self: ...
@@ -138,7 +154,7 @@ class Jit(Generic[P, R]):
             return self
         name = f"__jit_{self.function.__name__}"
         bound: Jit[..., R] | None = instance.__dict__.get(name)
-        if bound is None:
+        if bound is None or getattr(bound.function, "__self__", instance) is not instance:  # a copy has the original's
             bound = instance.__dict__[name] = Jit(self.function.__get__(instance, owner))
         return bound
 

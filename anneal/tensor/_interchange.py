@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Hashable, Sequence
+from copy import deepcopy
 from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args, overload
@@ -83,6 +84,8 @@ def __copy__(x: Tensor) -> Tensor:
 
 def __deepcopy__(x: Tensor, memo: dict[Any, Any]) -> Tensor:
     copy = memo[id(x)] = _rebuild(x.numpy(), x.device, x.requires_grad)
+    if x.grad is not None:
+        copy.grad = deepcopy(x.grad, memo)
     return copy
 
 

@@ -640,8 +640,8 @@ class Tensor(Methods):
         self._own()
         note_assigned(self)
 
-    def numpy(self) -> Array:
-        """The values as a new NumPy array.
+    def numpy(self, *, force: bool = False) -> Array:
+        """The values as a new NumPy array, also of a tensor that requires a gradient; `force` changes nothing.
 
         >>> Tensor([[1, 2]]).numpy()
         array([[1, 2]], dtype=int32)

@@ -7,15 +7,17 @@ import copy
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from anneal.distributed import get_rank, get_world_size
 from anneal.errors import AnnealError, DataError, MissingMethodError, SettingError, ShapeError
-from anneal.ops import Explained, Generator, default_generator, guarded, host_generator, need_tensor, said
+from anneal.ops import Explained, Generator, guarded, host_generator, need_tensor, said
 from anneal.runtime import here
 from anneal.tensor import Tensor
 
@@ -66,6 +68,9 @@ class IterableDataset(Dataset[T_co]):
             f"{type(self).__name__} defines no __iter__(): define it in the class, one example at a time"
         )
 
+    def __add__(self, other: Any) -> Any:
+        return ChainDataset([self, other])
+
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
     """The rows of tensors of equally many rows. Raises ShapeError if the numbers differ.
@@ -87,6 +92,12 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
         return len(self.tensors[0])
 
 
+def _examples(dataset: Any, numbers: Iterable[Any]) -> Any:
+    """The examples of these numbers, together where the data set has a method for that."""
+    together = getattr(dataset, "__getitems__", None)
+    return together([*numbers]) if together else [dataset[n] for n in numbers]
+
+
 class Subset(Dataset[T_co]):
     """The examples of `dataset` with the numbers `indices`, in that order.
 
@@ -98,8 +109,10 @@ class Subset(Dataset[T_co]):
         self.dataset, self.indices = dataset, indices
 
     def __getitem__(self, index: Any) -> T_co:
-        found: T_co = self.dataset[self.indices[index]]
-        return found
+        return self.dataset[self.indices[index]]  # type: ignore[no-any-return]
+
+    def __getitems__(self, indices: Sequence[int]) -> Any:
+        return _examples(self.dataset, [self.indices[n] for n in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -123,8 +136,7 @@ class ConcatDataset(Dataset[T_co]):
         if not 0 <= at < len(self):
             raise IndexError(f"ConcatDataset: there is no example {index} of {len(self)}")
         which = bisect.bisect_right(self.cumulative_sizes, at)
-        found: T_co = self.datasets[which][at - (self.cumulative_sizes[which - 1] if which else 0)]
-        return found
+        return self.datasets[which][at - (self.cumulative_sizes[which - 1] if which else 0)]  # type: ignore[no-any-return]
 
     def __len__(self) -> int:
         return self.cumulative_sizes[-1] if self.cumulative_sizes else 0
@@ -185,7 +197,7 @@ def random_split(dataset: Any, lengths: Sequence[float], generator: Generator | 
     [7, 3]
     """
     count = len(dataset)
-    if math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:
+    if min(lengths, default=0) >= 0 and math.isclose(sum(lengths), 1) and sum(lengths) <= 1 + 1e-9:
         sizes = [math.floor(count * share) for share in lengths]
         for i in range(count - sum(sizes)):
             sizes[i % len(sizes)] += 1
@@ -284,28 +296,28 @@ class SequentialSampler(Sampler[int]):
 
 
 class RandomSampler(Sampler[int]):
-    """The numbers of the examples of `data_source` in a random order, a new one each time; with `replacement`,
-    `num_samples` draws from them. `generator` is the source of random numbers.
+    """The numbers of the examples of `data_source` in a random order, a new one each time; `num_samples` of them, of
+    several orders if there are fewer, or with `replacement` so many draws, by `generator`. SettingError for none.
 
     >>> sorted(RandomSampler("abc"))
     [0, 1, 2]
     """
 
     def __init__(
-        self,
-        data_source: Sized,
-        replacement: bool = False,
-        num_samples: int | None = None,
+        self, data_source: Sized, replacement: bool = False, num_samples: int | None = None,
         generator: Generator | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.data_source, self.replacement, self.generator = data_source, replacement, generator
         self.num_samples = len(data_source) if num_samples is None else num_samples
+        if num_samples is not None and num_samples < 1:
+            raise SettingError(f"RandomSampler: num_samples is at least 1, not {num_samples}")
 
     def __iter__(self) -> Iterator[int]:
         draw, n = host_generator(self.generator), len(self.data_source)
         if self.replacement:
             return iter(draw.integers(0, n, self.num_samples).tolist())
-        return iter(draw.permutation(n)[: self.num_samples].tolist())
+        orders = (draw.permutation(n).tolist() for _ in range(-(-self.num_samples // max(n, 1))))
+        return itertools.islice(itertools.chain.from_iterable(orders), self.num_samples)
 
     def __len__(self) -> int:
         return self.num_samples
@@ -372,7 +384,21 @@ class BatchSampler(Sampler[list[int]]):
         return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
 
 
-def default_collate(batch: list[Any]) -> Any:
+def _alike(first: Any, parts: Any) -> Any:
+    """Give a container of the kind of `first` with other `parts`, or these alone if `first` is a plain tuple."""
+    try:
+        if isinstance(first, tuple) and not hasattr(first, "_fields"):
+            return parts
+        if isinstance(first, MutableMapping):
+            made = copy.copy(first)
+            made.update(parts)
+            return made
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    except TypeError:
+        return parts
+
+
+def default_collate(batch: Any) -> Any:
     """The examples of the list `batch` as one: tensors and arrays stacked, numbers in a tensor, tuples and dicts by
     part, texts in a list.
 
@@ -392,18 +418,16 @@ def default_collate(batch: list[Any]) -> Any:
 def _collated(batch: list[Any], first: Any) -> Any:
     if isinstance(first, Tensor):
         return Tensor.stack(batch, dim=0)
+    if isinstance(first, (str, bytes)):
+        return list(batch)
     if isinstance(first, (np.ndarray, np.generic)):
         return Tensor(np.stack(batch))
     if isinstance(first, (bool, int, float)):
         return Tensor(batch)
-    if isinstance(first, (str, bytes)):
-        return list(batch)
     if isinstance(first, Mapping):
-        return {name: default_collate([example[name] for example in batch]) for name in first}
-    if isinstance(first, tuple) and hasattr(first, "_fields"):
-        return type(first)(*[default_collate(list(part)) for part in zip(*batch, strict=True)])
-    if isinstance(first, (tuple, list)):
-        return [default_collate(list(part)) for part in zip(*batch, strict=True)]
+        return _alike(first, {name: default_collate([example[name] for example in batch]) for name in first})
+    if isinstance(first, Sequence):
+        return _alike(first, [default_collate(part) for part in zip(*batch, strict=True)])
     raise DataError(f"DataLoader: makes no batch of {type(first).__name__}; give collate_fn")
 
 
@@ -414,14 +438,14 @@ def default_convert(data: Any) -> Any:
     >>> default_convert((np.float32(1.5), "a"))
     [Tensor(1.5, dtype=float32), 'a']
     """
+    if isinstance(data, (str, bytes)):
+        return data
     if isinstance(data, (np.ndarray, np.generic)):
-        return Tensor(data)
+        return data if data.dtype.kind in "SUO" else Tensor(data)
     if isinstance(data, Mapping):
-        return {name: default_convert(part) for name, part in data.items()}
-    if isinstance(data, tuple) and hasattr(data, "_fields"):
-        return type(data)(*[default_convert(part) for part in data])
-    if isinstance(data, (tuple, list)):
-        return [default_convert(part) for part in data]
+        return _alike(data, {name: default_convert(part) for name, part in data.items()})
+    if isinstance(data, Sequence):
+        return _alike(data, [default_convert(part) for part in data])
     return data
 
 
@@ -452,15 +476,16 @@ class DataLoader(Explained, Generic[T_co]):
     Args:
         dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each
             example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
-        num_workers: threads that fetch and collate batches ahead. Each reads a copy of an IterableDataset, all of it
-            unless that takes a part by `get_worker_info`, and they take turns. collate_fn: makes a batch of a list of
-            examples.
+        num_workers: threads that fetch and collate batches ahead, in turn, each with random numbers of its own. Each
+            reads a copy of an IterableDataset, all of it unless that takes a part by `get_worker_info`. collate_fn:
+            makes a batch of a list of examples.
         drop_last: leaves out a last batch that is shorter. generator: of the order.
         worker_init_fn: called in each of those threads with its number, before examples are fetched.
-        pin_memory, pin_memory_device, timeout, prefetch_factor, persistent_workers, multiprocessing_context,
-            in_order: ignored: examples are read by threads, and come in order.
+        prefetch_factor: batches that each thread makes ahead, 2 by default. pin_memory, pin_memory_device, timeout,
+            persistent_workers, multiprocessing_context, in_order: ignored: threads read examples, which come in order.
 
-    Raises SettingError for arguments that exclude each other.
+    After an error of an example the pass goes on with the next batch.
+    Raises SettingError for arguments that exclude each other, and where one is set later.
 
     >>> loader = DataLoader(TensorDataset(Tensor([[1.0], [2.0], [3.0]]), Tensor([0, 1, 0])), batch_size=2)
     >>> [(x.tolist(), y.tolist()) for x, y in loader], len(loader)
@@ -468,26 +493,14 @@ class DataLoader(Explained, Generic[T_co]):
     """
 
     def __init__(
-        self,
-        dataset: Any,
-        batch_size: int | None = 1,
-        shuffle: bool | None = None,
-        sampler: Iterable[int] | None = None,
-        batch_sampler: Iterable[list[int]] | None = None,
-        num_workers: int = 0,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        pin_memory: bool = False,
-        drop_last: bool = False,
-        timeout: float = 0,
-        worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Generator | None = None,
-        *,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        pin_memory_device: str = "",
+        self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None, batch_sampler: Iterable[Iterable[int]] | None = None,
+        num_workers: int = 0, collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False,
+        drop_last: bool = False, timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: Any = None, generator: Generator | None = None, *,
+        prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
         in_order: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.in_a_row = isinstance(dataset, IterableDataset)
         if self.in_a_row and (shuffle or sampler is not None or batch_sampler is not None):
             raise SettingError("DataLoader: an IterableDataset has its own order: no shuffle and no sampler")
@@ -495,80 +508,103 @@ class DataLoader(Explained, Generic[T_co]):
             raise SettingError("DataLoader: give shuffle or a sampler, and not both")
         if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
             raise SettingError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+        if batch_size is None and drop_last:
+            raise SettingError("DataLoader: drop_last needs batches, and batch_size is None")
         if num_workers < 0:
             raise SettingError(f"DataLoader: num_workers must not be negative, not {num_workers}")
-        self.dataset, self.batch_size, self.drop_last, self.num_workers = dataset, batch_size, drop_last, num_workers
-        self.worker_init_fn = worker_init_fn
+        self.dataset, self.drop_last, self.num_workers, self.timeout = dataset, drop_last, num_workers, timeout
+        self.batch_size = None if batch_sampler is not None else batch_size
+        self.worker_init_fn, self.generator, self.prefetch_factor = worker_init_fn, generator, prefetch_factor
+        self.pin_memory, self.pin_memory_device, self.in_order = pin_memory, pin_memory_device, in_order
+        self.persistent_workers, self.multiprocessing_context = persistent_workers, multiprocessing_context
         whole = default_convert if batch_size is None and batch_sampler is None else default_collate
         self.collate_fn: Callable[[Any], Any] = whole if collate_fn is None else collate_fn
         self._plain = collate_fn is None
-        if self.in_a_row:
-            self.sampler, self.batch_sampler = None, None
-            return
-        if sampler is None:
+        if sampler is None and not self.in_a_row:
             sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
-        self.sampler = sampler
-        self.batch_sampler = batch_sampler
-        if batch_sampler is None and batch_size is not None:
-            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last)
+        self.sampler: Any = sampler
+        if sampler is not None and batch_sampler is None and batch_size is not None:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_sampler: Any = batch_sampler
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "batch_sampler" in vars(self) and name in ("batch_size", "batch_sampler", "sampler", "drop_last", "dataset"):
+            raise SettingError(f"DataLoader: {name} is what the loader was made with; make another one")
+        super().__setattr__(name, value)
 
     def __len__(self) -> int:
         if self.in_a_row:
             return len(BatchSampler(self.dataset, self.batch_size or 1, self.drop_last))
-        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)
 
     def _fetched(self, numbers: Any) -> Any:
-        if isinstance(numbers, list):
-            if self._plain and type(self.dataset) is TensorDataset:
-                return list(self.dataset[np.array(numbers, np.int32)])
-            return self.collate_fn([self.dataset[n] for n in numbers])
-        return self.collate_fn(self.dataset[numbers])
+        if self.batch_sampler is None:
+            return self.collate_fn(self.dataset[numbers])
+        if self._plain and type(self.dataset) is TensorDataset:
+            return list(self.dataset[np.array([*numbers], np.int32)])
+        return self.collate_fn(_examples(self.dataset, numbers))
 
     def _row(self, dataset: Any) -> Iterator[Any]:
         n = self.batch_size
         return map(self.collate_fn, dataset if n is None else BatchSampler(dataset, n, self.drop_last))
 
-    def _begin(self, n: int, dataset: Any) -> Any:
-        """Make this thread number `n` of those that read; gives the dataset that it reads."""
-        here.reads = WorkerInfo(n, self.num_workers, default_generator.initial_seed() + n, dataset)
+    def _begin(self, n: int, seed: int, modes: dict[str, Any]) -> Iterator[Any] | None:
+        """Make this thread number `n` of those that read; gives the batches of a dataset in a row."""
+        vars(here).update(modes)
+        dataset = copy.copy(self.dataset) if self.in_a_row else self.dataset
+        here.reads, here.draws = WorkerInfo(n, self.num_workers, seed + n, dataset), Generator(seed + n)
         if self.worker_init_fn is not None:
             self.worker_init_fn(n)
-        return dataset
+        return self._row(dataset) if self.in_a_row else None
 
-    def _rows(self) -> Iterator[Any]:
-        """The batches of an IterableDataset's copies, one for each thread, in turn."""
+    def _promised(self) -> Iterator[Callable[[], Any]]:
+        """Functions, each of which gives a batch when it is called."""
+        numbers = iter(() if self.in_a_row else self.sampler if self.batch_sampler is None else self.batch_sampler)
+        if self.num_workers:
+            return self._ahead(numbers)
+        if self.in_a_row:
+            return itertools.repeat(self._row(self.dataset).__next__)
+        return (partial(self._fetched, n) for n in numbers)
+
+    def _ahead(self, numbers: Iterator[Any]) -> Iterator[Callable[[], Any]]:
+        """Functions as those of `_promised`; each thread makes every `num_workers`th batch, ahead of its call."""
         ended, pools = object(), [ThreadPoolExecutor(1) for _ in range(self.num_workers)]
+        seed = int(host_generator(self.generator).integers(1 << 31))
+        modes = {name: getattr(here, name) for name in ("context", "device", "grad", "autocast")}
+
+        def begun(k: int) -> Any:
+            if self.in_a_row:
+                return pools[k].submit(next, rows[k], ended)
+            return next((pools[k].submit(self._fetched, n) for n in numbers), None)
+
         try:
-            begun = [pool.submit(self._begin, n, copy.copy(self.dataset)) for n, pool in enumerate(pools)]
-            rows = [self._row(b.result()) for b in begun]
-            ahead = [(k, pools[k].submit(next, row, ended)) for _ in range(2) for k, row in enumerate(rows)]
+            rows: Any = [row.result() for row in [p.submit(self._begin, k, seed, modes) for k, p in enumerate(pools)]]
+            ahead = deque((k, begun(k)) for _ in range(self.prefetch_factor or 2) for k in range(self.num_workers))
             while ahead:
-                k, first = ahead.pop(0)
-                if (batch := first.result()) is not ended:
-                    ahead.append((k, pools[k].submit(next, rows[k], ended)))
-                    yield batch
+                k, first = ahead.popleft()
+                if first is None or first.exception() is None and first.result() is ended:
+                    continue
+                ahead.append((k, begun(k)))
+                yield first.result
         finally:
             for pool in pools:
                 pool.shutdown(cancel_futures=True)
 
     def __iter__(self) -> Iterator[Any]:
-        if self.in_a_row:
-            yield from self._rows() if self.num_workers else self._row(self.dataset)
-            return
-        numbers = iter(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
-        if not self.num_workers:
-            yield from map(self._fetched, numbers)
-            return
-        with ThreadPoolExecutor(self.num_workers) as pool:
-            from threading import Barrier
+        return _Batches(self)
 
-            together = Barrier(self.num_workers)  # so that each thread takes one
-            [*pool.map(lambda n: (together.wait(), self._begin(n, self.dataset)), range(self.num_workers))]
-            ahead = [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 2 * self.num_workers)]
-            while ahead:
-                first = ahead.pop(0)
-                ahead += [pool.submit(self._fetched, n) for n in itertools.islice(numbers, 1)]
-                yield first.result()
+
+class _Batches(Iterator[Any]):
+    """A pass over the batches of a loader, which goes on after an error."""
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self._loader, self._promises = loader, loader._promised()
+
+    def __next__(self) -> Any:
+        return next(self._promises)()
+
+    def __len__(self) -> int:
+        return len(self._loader)
 
 
 # torch's files of this room

@@ -106,6 +106,54 @@ def test_a_copied_generator_draws_what_the_original_draws(how: str) -> None:
         assert an.rand(2, generator=generator).tolist() == an.rand(2, generator=other).tolist()
 
 
+@an.jit
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+class Scaled(nn.Module):
+    """A layer with a captured method, and a captured function that holds it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(1, 1, bias=False)
+        self.call = an.jit(self.plain)
+
+    @an.jit
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y
+
+    def plain(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y * 10
+
+
+@pytest.mark.parametrize("how", [*COPIES, "copy"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_copy_of_what_is_captured_computes_with_its_own(how: str, compiled: bool) -> None:
+    x, model = an.ones(1, 1), Scaled()
+    if compiled:
+        model.compile()
+    with an.no_grad():
+        model.layer.weight.fill_(2.0)
+    for _ in range(3):
+        assert (model(x).item(), model.call(x).item(), doubled(x).item()) == (2.0, 20.0, 2.0)
+    other = {**COPIES, "copy": copy.copy}[how](model)
+    other.layer = nn.Linear(1, 1, bias=False)
+    with an.no_grad():
+        other.layer.weight.fill_(5.0)
+    for _ in range(3):
+        assert (other(x).item(), model(x).item(), model.call(x).item()) == (5.0, 2.0, 20.0)
+        if how != "copy":  # `self.plain` is of the original, as in any copy of an object
+            assert other.call(x).item() == 50.0
+    other.compile()
+    assert [other(x).item() for _ in range(3)] == [5.0] * 3
+    assert pickle.loads(pickle.dumps(doubled)) is doubled
+    call = pickle.loads(pickle.dumps(model.call))
+    assert [call(x).item() for _ in range(3)] == [20.0] * 3
+
+
 KEPT: dict[str, Callable[[], Any]] = {
     "average": lambda: swa_utils.AveragedModel(nn.Linear(2, 1)),
     "decayed": lambda: swa_utils.AveragedModel(nn.Linear(2, 1), avg_fn=swa_utils.get_ema_avg_fn(0.5)),
