@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anneal.errors import OnnxError
 from anneal.onnx.values import array_code, dtype_named
 from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
@@ -32,8 +33,11 @@ def carrier(dtype: DType) -> DType:
 
 
 def code_of(dtype: DType) -> int:
-    """The TensorProto.DataType of a dtype."""
-    return array_code(dtype.name)
+    """The TensorProto.DataType of a dtype. Raises OnnxError for a dtype that ONNX does not have."""
+    code = array_code(dtype.name)
+    if not code:
+        raise OnnxError(f"export: ONNX has no type {dtype.name}; cast it first")
+    return code
 
 
 class GraphValue(NamedTuple):
