@@ -79,7 +79,7 @@ def why_none() -> str:
     """The reason why `find` finds no compiler."""
     if sys.platform == "win32":
         return "kernels in C need POSIX threads, which Windows lacks"
-    return "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
+    return "there is no C compiler; install gcc or clang, or `pip install ziglang`"
 
 
 def _identity(path: str) -> tuple[object, ...]:
