@@ -536,12 +536,11 @@ def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
 
 
 def Variable(name: str, min: int, max: int) -> UOp:
-    """An integer called `name`, from `min` to `max`, that each run chooses: a size, or a position, of compiled programs
-    that serve all.
+    """An integer called `name`, from `min` to `max`, for a size or a position. Each run chooses its value; a program is
+    compiled once for all values.
 
-    `n.bind(5)` is n with its value in this run; `+ - * //` with ints and other sizes give sizes. What is compiled
-    depends on the Variable alone. Raises ShapeError for bounds that are no 0 <= min <= max, and `bind` for a value
-    outside them.
+    `n.bind(5)` is n with its value in this run; `+ - * //` with ints and other sizes give sizes. Raises ShapeError
+    unless 0 <= min <= max; `bind` raises it for a value outside these bounds.
 
     >>> from anneal.tensor import Tensor
     >>> n = Variable("n", 1, 8)

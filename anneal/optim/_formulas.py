@@ -437,8 +437,8 @@ class SparseAdam(Formula):
     also moves rows that were looked up and whose gradient is zero.
 
     Args:
-        betas: how much of the mean and the mean of squares stays. eps: added to the root.
-        maximize: climbs.
+        betas: the decay of the mean and of the mean of squares. eps: added to the root.
+        maximize: whether to maximise the loss.
 
     >>> w = Tensor([[1.0], [1.0]], requires_grad=True)
     >>> optimizer = SparseAdam([w], lr=0.5)

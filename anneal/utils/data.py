@@ -438,13 +438,13 @@ class DataLoader(Generic[T_co]):
     """Batches of a data set's examples, in their order, or with `shuffle` in a new order each time.
 
     Args:
-        dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each
-            example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
-        num_workers: threads that fetch and collate batches ahead. Each reads a copy of an IterableDataset, all of it
-            unless that takes a part by `get_worker_info`, and they take turns. collate_fn: makes a batch of a list of
+        dataset: a map-style data set, or an `IterableDataset`. batch_size: examples of a batch; None gives each
+            example as it is. sampler, batch_sampler: indices, or lists of indices, in place of the order.
+        num_workers: threads that fetch and collate batches ahead, in turns. Each reads a copy of an IterableDataset:
+            all of it, unless the data set takes a part by `get_worker_info`. collate_fn: makes a batch of a list of
             examples.
-        drop_last: leaves out a last batch that is shorter. generator: of the order.
-        worker_init_fn: called in each of those threads with its number, before examples are fetched.
+        drop_last: leaves out a last batch that is shorter. generator: of the random order.
+        worker_init_fn: called in each thread with its number, before examples are fetched.
         pin_memory, pin_memory_device, timeout, prefetch_factor, persistent_workers, multiprocessing_context,
             in_order: ignored: examples are read by threads, and come in order.
 
