@@ -380,7 +380,7 @@ class Capture:
             self.lock.release()
 
     def replay_alone(self, arguments: Storages, bound: dict[str, int]) -> Any:
-        """The whole replay at once, for a capture that `steps_aside`. The caller holds BUILDING. Returns the results."""
+        """Replay at once, for a capture that `steps_aside`. The caller holds BUILDING. Returns the results."""
         self.check_idle()
         self.running = True
         try:

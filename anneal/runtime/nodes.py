@@ -144,7 +144,7 @@ def needed(shape: Shape) -> int:
 
 
 def seen(memory: Array, shape: Shape) -> Array:
-    """The first elements of memory, `needed(shape)` or more, as an array of `shape`, without the padding of its rows."""
+    """The first elements of memory, `needed(shape)` or more, as an array of `shape`, without its rows' padding."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return memory[: math.prod(shape)].reshape(shape)
     now = bound_shape(shape)

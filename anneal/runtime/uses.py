@@ -173,7 +173,7 @@ class KnownCalls:
         self._mine = mine
 
     def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> None:
-        """Put a first call before the others: it gives the tensor another node, `y` or that of the result of `again`."""
+        """Put a first call before the others: it gives the tensor the node `y`, or that of the result of `again`."""
         self._logs[0].insert(self._place, (again, ref(y), [self._mine], [self._mine]))
         if self.used:
             _made_again(self._logs)
@@ -320,7 +320,7 @@ class LateCall:
                 t._spent = True
 
     def end(self) -> None:
-        """End the call, since something is computed: what is made of its results from now on is not computed with them."""
+        """End the call, since something is computed: what is made of its results later is not computed with them."""
         if not self.spent:
             self._history.missed()
             self._ended = here.computations, list(map(ref, self._leaves)), [ref(base_of(u)) for u in self._nodes]
