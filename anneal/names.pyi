@@ -206,16 +206,16 @@ def clip_(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tens
     number has no gradient; one that equals a bound's element shares it evenly with that."""
 @overload
 def max(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`."""
 @overload
 def max(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`."""
 @overload
 def max(x: Tensor, dim: Tensor) -> Tensor:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`."""
 @overload
 def min(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
     r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
@@ -1055,16 +1055,16 @@ class Methods(Handle):
         number has no gradient; one that equals a bound's element shares it evenly with that."""
     @overload
     def max(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+        `maximum`."""
     @overload
     def max(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+        `maximum`."""
     @overload
     def max(self, dim: Tensor) -> Tensor:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+        `maximum`."""
     @overload
     def min(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
         r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
@@ -1788,8 +1788,8 @@ class Methods(Handle):
     def narrow_copy(self, dim: int, start: int, length: int) -> Tensor:
         r"""`length` elements of one axis from `start` on."""
     def update_slice(self, value: Any, starts: Sequence[Any]) -> Tensor:
-        r"""The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
-        integers."""
+        r"""The tensor with `value` written into the part that begins at `starts`: for each axis an int, a symbolic size, or
+        an integer tensor of one element."""
     def take_along_axis(self, index: Any, axis: int | None=None, *, dim: int | None=None) -> Tensor:
         r"""`take_along_dim`, by NumPy's name."""
     def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:

@@ -142,7 +142,7 @@ def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
     return splitting.kernel(clamp=not kinds.isdisjoint(_OVERRUNS))
 
 
-_OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read past the end, since no predicate masks them
+_OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read past the end: nothing masks them
 
 
 class _Splitting:

@@ -268,7 +268,7 @@ class ChainedKernel(Remade):
     # -- operands and scores
 
     def inside(self, index: UOp, end: Size, block: int) -> tuple[UOp, Src]:
-        """An index clamped below `end`, and the condition under which it is below, if blocks do not divide the extent."""
+        """An index clamped below `end`, and the condition of being below, if blocks do not divide the extent."""
         if content(end) % block == 0:
             return index, ()
         return held(index, end), (index < end,)
@@ -366,6 +366,6 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
 
 
 def _sized(value: UOp) -> UOp | None:
-    """The `a` of a value `where(a < limit, a, 0)`, which is a magnitude without its infinities; None for another value."""
+    """The `a` of a value `where(a < limit, a, 0)`, a magnitude without its infinities; None for another value."""
     is_size = value.op is Op.WHERE and value.src[0].op is Op.LT and value.src[0].src[0] is value.src[1]
     return value.src[1] if is_size and value.src[2].is_const and value.src[2].arg == 0 else None

@@ -524,7 +524,7 @@ def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
     return globals()["__rfloordiv__"](x, other), globals()["__rmod__"](x, other)
 
 
-__rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still
+__rdiv__ = globals()["__rtruediv__"]  # Python 2's name, which torch still has
 _get = deferred(places(lambda x, index, known=(): index, write_places)(getitem))
 _set = changing(setitem)
 
@@ -544,7 +544,7 @@ def __setitem__(x: Tensor, index: Any, value: Any) -> None:
         return
     mask = _alone(index)
     if is_tensor(mask) and mask.dtype is BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
-        _set(x, index, value)  # the same values in every place: none is looked for
+        _set(x, index, value)  # all places get the same values, so the mask's places are not needed
     else:
         index, *known = resolved(x, index)
         _set(x, index, value, *known)
