@@ -91,5 +91,5 @@ dtype = DType
 inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
 newaxis = None
 
-# These hide Python's own names, so they stand last.
+# These names hide Python's builtins, so they come last.
 bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32

@@ -218,16 +218,16 @@ def max(x: Tensor, dim: Tensor) -> Tensor:
     `maximum`."""
 @overload
 def min(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`."""
 @overload
 def min(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`."""
 @overload
 def min(x: Tensor, dim: Tensor) -> Tensor:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`."""
 def amax(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
 def amin(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -1067,16 +1067,16 @@ class Methods(Handle):
         `maximum`."""
     @overload
     def min(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+        `minimum`."""
     @overload
     def min(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+        `minimum`."""
     @overload
     def min(self, dim: Tensor) -> Tensor:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+        `minimum`."""
     def amax(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
     def amin(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:

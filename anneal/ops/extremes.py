@@ -76,8 +76,8 @@ max, min = family(
         ),
         "min": (
             Op.MIN,
-            """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one.
+            """The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`.
 
     Arguments, results and errors as for `max`.
 

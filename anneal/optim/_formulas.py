@@ -47,7 +47,7 @@ class StepStates:
         return b, rest, log
 
     def betas(self) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
-        """Both shares of "betas"."""
+        """The two values of the setting "betas"."""
         return self.share("betas"), self.share("betas", 1)
 
     def toward(self, name: str, value: Tensor, share: Any) -> Tensor:

@@ -121,7 +121,7 @@ def server(app: Guard) -> uvicorn.Server:
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # What is still asked is cut off after a second. Whoever ended the studio need not hear of it.
+            # Requests that still run are cut off after a second, without a message: the user ended the studio.
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             await super().shutdown(sockets)
 

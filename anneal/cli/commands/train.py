@@ -167,8 +167,9 @@ def _joined(options: _Options) -> tuple[int, _Options]:
 
 
 def _statistics(training: Any, progress: Progress, last: bool = False) -> list[dict[str, float]]:
-    """Of each process: the median step, the part of the time that it waited for others, and the bytes that it sent in a
-    step. Empty where there is one process. At the `last` time with all times of steps."""
+    """For each process: the median step, the part of the time that it waited for others, and the bytes that it sent in
+    a step. Empty if there is one process. At the `last` time with all times of steps.
+    """
     group = training.group
     if group.size == 1:
         return []

@@ -75,7 +75,7 @@ class GraphWriter:
 
     # -- names ----------------------------------------------------------------------------------------------------
     def at(self, u: UOp) -> None:
-        """Name the nodes to come after the module in which `u` was made."""
+        """Name the following nodes after the module in which `u` was made."""
         path = ""
         for part in u.provenance[3].split("."):
             path += ("." if part.isdigit() and path else "/") + part if part else ""
@@ -393,7 +393,7 @@ def _unlike(rest: Term, b: Term, zero: Term) -> Term:
 
 
 def _idiv(a: Term, b: Term) -> Term:
-    """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
+    """The floor of the quotient: (a - remainder) / b, which is a whole number, except for rounding."""
     even = ((a - _mod(a, b)) / b).of("Round")
     return b.eq(0).where(a / b, even)
 
