@@ -2003,7 +2003,7 @@ class Methods(Handle):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> object:
         r"""NumPy's functions get the values, and give arrays: `np.sum(t)` is `np.sum(t.numpy())`."""
     def __array_namespace__(self, /, *, api_version: str | None=None) -> ModuleType:
-        r"""`anneal.array_api`, imported by its name: that room is above this one. ValueError for an unknown version."""
+        r"""`anneal.array_api`, imported by its name: that package is above this one. ValueError for an unknown version."""
     def __array_wrap__(self, values: Array, context: Any=None, return_scalar: bool=False) -> Tensor:
         r"""The tensor that NumPy's elementwise functions give for a tensor: `np.sin(t)`. GradientError if a gradient would
         be lost."""

@@ -44,12 +44,12 @@ resize_: y = x.reshape(...), or y = x.new_zeros(...)
 resize_as_: y = x.reshape(other.shape), or y = x.new_zeros(other.shape)
 storage: x.flatten(): tensors do not expose their memory
 storage_offset: 0: every tensor counts as contiguous
-stft: transforms of windows of x, by the room fft
+stft: transforms of windows of x, by an.fft
 to_sparse: x itself: there are no sparse tensors
 untyped_storage: x.flatten(): tensors do not expose their memory
 as_strided_: x = x.as_strided(size, stride): what is changed in place keeps its strides""".splitlines()
 )
-# Methods of rooms above this one, imported when the first of them is called.
+# Methods of packages above this one, imported when the first of them is called.
 _HOMES = dict.fromkeys(("igamma", "igammac"), "anneal.special") | dict.fromkeys(
     [
         "cholesky",

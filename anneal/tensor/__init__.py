@@ -33,7 +33,7 @@ else:
 
 
 class _Made(ModuleType):
-    """This room, which as `anneal.tensor(data)` is torch's function of that name."""
+    """This package, which as `anneal.tensor(data)` is torch's function of that name."""
 
     def __call__(
         self,

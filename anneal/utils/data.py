@@ -559,6 +559,6 @@ class DataLoader(Generic[T_co]):
                 yield first.result()
 
 
-# torch's files of this room
+# torch's files of this package
 dataset = dataloader = distributed = sampler = sys.modules[__name__]
 sys.modules.update({f"{__name__}.{file}": sampler for file in ("dataset", "dataloader", "distributed", "sampler")})
