@@ -1,4 +1,4 @@
-"""anneal: a lazy tensor compiler. `import anneal as an` has tensors, functions and rooms by torch's names."""
+"""anneal: a lazy tensor compiler. `import anneal as an` has tensors, functions and packages by torch's names."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOMES = {"check": "anneal.inspect", "export": "anneal.pages", "__version__": "a
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """A room, or a name of `anneal.front`, which is imported when the first is asked for."""
+        """A package, or a name of `anneal.front`, which is imported when the first is asked for."""
         if name.startswith("_") and name != "__version__":
             raise AttributeError(f"module 'anneal' has no attribute {name!r}")
         import os

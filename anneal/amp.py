@@ -184,7 +184,7 @@ def custom_bwd(bwd: Fun | None = None, *, device_type: str = "cpu") -> Fun:
 
 
 class GradScaler:
-    """A scale of losses, so that small gradients are numbers of 16 bits: a step whose gradients are not finite changes
+    """Scales losses, so that small gradients do not vanish in 16 bits: a step whose gradients are not finite changes
     nothing, and the scale becomes smaller; after many that are, larger.
 
     The scale and the decisions stay on the device, so a step may be in `jit`. An optimiser of the user's own, whose

@@ -88,7 +88,7 @@ class _Method:
 
 
 def methods_later(cls: type, room: str, names: Iterable[str], static: bool = False) -> None:
-    """Give a class methods of these names, imported from a room when they are first asked for."""
+    """Give a class methods of these names, imported from a package when they are first asked for."""
     for name in names:
         setattr(cls, name, _Method(cls, room, name, static))
 

@@ -1,6 +1,6 @@
-"""The names of `import anneal as an`: tensors, their functions, dtypes and rooms, each imported when it is first used.
+"""The names of `import anneal as an`: tensors, functions, dtypes and packages, each imported when it is first used.
 
-`an.sum(x)` is `x.sum()`; `an.nn`, `an.optim`, `an.autograd`, `an.utils`, `an.linalg`, `an.fft` are rooms, as torch's.
+`an.sum(x)` is `x.sum()`. `an.nn`, `an.optim`, `an.utils`, `an.linalg` and `an.fft` are packages, as in torch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anneal.doors import names_of, opened_later
 from anneal.tensor import DType, Tensor as Tensor, dtypes as dtypes
 
-# room: the names that it gives, * all that it has; a later line counts before an earlier one
+# package: the names that it gives, * all that it has; a later line counts before an earlier one
 HOMES = {
     "anneal.ops": "* Histogram broadcast_shapes default_generator grad_enabled is_tensor",
     "anneal.linalg.older": "*",  # torch.qr and its kin, where methods have names of ops
@@ -91,5 +91,5 @@ dtype = DType
 inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
 newaxis = None
 
-# These hide Python's own names, so they stand last.
+# These names hide Python's builtins, so they come last.
 bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32

@@ -562,5 +562,5 @@ is_same_size is_shared is_signed item long no_grad numel numpy pin_memory realiz
 register_post_accumulate_grad_hook requires_grad_ retain_grad set_ share_memory_ short to to_dense to_device tolist
 type zero_grad"""
 
-# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi
+# the class in annotations of packages below it, which nobody evaluates; type checkers read names.pyi
 Tensor = "Tensor"

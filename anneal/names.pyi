@@ -206,28 +206,28 @@ def clip_(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tens
     number has no gradient; one that equals a bound's element shares it evenly with that."""
 @overload
 def max(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`."""
 @overload
 def max(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`."""
 @overload
 def max(x: Tensor, dim: Tensor) -> Tensor:
-    r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`."""
 @overload
 def min(x: Tensor, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`."""
 @overload
 def min(x: Tensor, dim: int, keepdim: bool=False) -> ValuesIndices:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`."""
 @overload
 def min(x: Tensor, dim: Tensor) -> Tensor:
-    r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one."""
+    r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`."""
 def amax(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
     r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
 def amin(x: Tensor, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -1055,28 +1055,28 @@ class Methods(Handle):
         number has no gradient; one that equals a bound's element shares it evenly with that."""
     @overload
     def max(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+        `maximum`."""
     @overload
     def max(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+        `maximum`."""
     @overload
     def max(self, dim: Tensor) -> Tensor:
-        r"""The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+        `maximum`."""
     @overload
     def min(self, dim: None=None, keepdim: bool=False, *, axis: Axes=None) -> Tensor:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+        `minimum`."""
     @overload
     def min(self, dim: int, keepdim: bool=False) -> ValuesIndices:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+        `minimum`."""
     @overload
     def min(self, dim: Tensor) -> Tensor:
-        r"""The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-        is one."""
+        r"""The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+        `minimum`."""
     def amax(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
         r"""The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly."""
     def amin(self, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None) -> Tensor:
@@ -1788,8 +1788,8 @@ class Methods(Handle):
     def narrow_copy(self, dim: int, start: int, length: int) -> Tensor:
         r"""`length` elements of one axis from `start` on."""
     def update_slice(self, value: Any, starts: Sequence[Any]) -> Tensor:
-        r"""The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
-        integers."""
+        r"""The tensor with `value` written into the part that begins at `starts`: for each axis an int, a symbolic size, or
+        an integer tensor of one element."""
     def take_along_axis(self, index: Any, axis: int | None=None, *, dim: int | None=None) -> Tensor:
         r"""`take_along_dim`, by NumPy's name."""
     def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:
@@ -2003,7 +2003,7 @@ class Methods(Handle):
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> object:
         r"""NumPy's functions get the values, and give arrays: `np.sum(t)` is `np.sum(t.numpy())`."""
     def __array_namespace__(self, /, *, api_version: str | None=None) -> ModuleType:
-        r"""`anneal.array_api`, imported by its name: that room is above this one. ValueError for an unknown version."""
+        r"""`anneal.array_api`, imported by its name: that package is above this one. ValueError for an unknown version."""
     def __array_wrap__(self, values: Array, context: Any=None, return_scalar: bool=False) -> Tensor:
         r"""The tensor that NumPy's elementwise functions give for a tensor: `np.sin(t)`. GradientError if a gradient would
         be lost."""

@@ -1,4 +1,4 @@
-"""Signals: `an.signal.windows` is this room, which has torch's windows: vectors of weights that fall towards both ends.
+"""Signals: `an.signal.windows` is this module, torch's windows: vectors of weights that fall towards both ends.
 
 With `sym`, as by default, the last element mirrors the first; without it the element after the last would, which is
 what a Fourier transform wants. A window of one element is 1.
@@ -198,6 +198,6 @@ def kaiser(
 
 
 if TYPE_CHECKING:
-    from anneal import signal as windows  # noqa: PLW0406 - torch's name of this room
+    from anneal import signal as windows  # noqa: PLW0406 - torch's name of this module
 else:
     __getattr__ = same_under(__name__, "windows")

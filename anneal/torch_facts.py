@@ -274,11 +274,12 @@ set_flush_denormal = _nothing
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Choose by `precision` what products of float32 matrices are made of, from now on: as in torch, of gradients too.
+    """Set the `precision` of later float32 matrix products, also those of gradients, as in torch.
 
-    It changes products on tensor cores alone (webgpu through Dawn), of large matrices whose sizes tiles divide; all
-    others stay exact to float32. "highest": float32. "high": each factor is the sum of two scaled float16 numbers, and
-    sums of 256 terms or fewer are added in float32 (21 bits and more). "medium": factors are rounded to 11 bits.
+    It changes only products that tensor cores compute (webgpu through Dawn), of large matrices whose sizes are
+    multiples of a tile's; all others stay exact to float32. "highest": float32. "high": each factor is the sum of two
+    scaled float16 numbers, and sums of 256 terms or fewer are added in float32 (21 bits and more). "medium": factors
+    are rounded to 11 bits.
 
     Raises SettingError for another word.
 

@@ -378,7 +378,7 @@ def save(
     """Save `obj`, a tensor or a nest of dicts, lists and tuples of tensors, arrays, numbers and texts, to the path
     `f`, or to an open file, as safetensors; `pickle_module` and `pickle_protocol` are ignored.
 
-    Other programs read its tensors by their places, as "model.weight". Raises DataError for anything else: nothing is
+    Other programs read its tensors by paths such as "model.weight". Raises DataError for anything else: nothing is
     pickled.
 
     >>> import os, tempfile

@@ -3,7 +3,7 @@
 A function of `anneal/ops/` is declared by its decorator, `@function("alias=arccos in_place")`, whose words are
 those of `anneal.ops.arguments.function`. From all of them come `anneal/names.py`, which says at run time what stands
 where, and `anneal/names.pyi`, where type checkers find every function, and the methods of `Tensor` by signature; and
-`anneal/stubs/`, for the rooms that have functions of others. `anneal/names.py` has the words that shells complete, too.
+`anneal/stubs/`, for packages that have functions of others. `anneal/names.py` has the words that shells complete, too.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def _value(file: str, name: str) -> Any:
 
 
 def further() -> Iterator[tuple[str, Function]]:
-    """The methods of Tensor that are functions of other rooms, by the table of `_tensor.py`, with their rooms."""
+    """The methods of Tensor that are functions of other packages, by the table of `_tensor.py`, with their packages."""
     for room, names in _value("anneal/tensor/_tensor.py", "METHODS").items():
         for name in names.split():
             module, path = room, ROOT / room.replace(".", "/")
@@ -297,7 +297,7 @@ def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
     )
     properties = set(re.findall(r"@(?:property|\w+\.setter)\n +def (\w+)", tensor))
     names = {*methods, *re.findall(r"^    def ([a-z]\w*)\(", tensor, re.MULTILINE)}
-    elsewhere = re.findall(r'^    "anneal[\w.]+": "+([^"]+)"', tensor, re.MULTILINE)  # methods of other rooms
+    elsewhere = re.findall(r'^    "anneal[\w.]+": "+([^"]+)"', tensor, re.MULTILINE)  # methods of other packages
     names.update(re.findall(r"(?<!\S)[a-z]\w*", " ".join(elsewhere)))
     several = r"^    ((?:[a-z]\w*(?:, | = ))+)(.*)"  # `a = b = f`, `a, b = f, g`
     for told, value in re.findall(several, tensor.partition("\nclass Tensor")[2], re.MULTILINE):
@@ -370,7 +370,7 @@ def _opened(line: ast.ImportFrom, package: str, found: Sequence[Function]) -> di
 
 
 def front(found: Sequence[Function]) -> dict[str, str]:
-    """The room of each name of `import anneal as an`, by the table of `front.py`."""
+    """The package of each name of `import anneal as an`, by the table of `front.py`."""
     out: dict[str, str] = {}
     for room, said in _value("anneal/front.py", "HOMES").items():
         for word in said.split():
@@ -381,7 +381,7 @@ def front(found: Sequence[Function]) -> dict[str, str]:
 
 
 def rooms(found: Sequence[Function]) -> dict[str, dict[str, str]]:
-    """The module of each word of the rooms that have functions of others, by the name of the room's stub."""
+    """The module of each word of the packages that have functions of others, by the name of the stub."""
     own = {f.name: f"anneal.nn.{f.file}" for f in declared(ROOT / "anneal" / "nn")}
     flagged = [w for f in found if f.said.get("inplace") for w in (f"{f.name}={f.name}", f"{f.name}_={f.name}")
                if f.said["inplace"] == "twin" or "_=" not in w]  # fmt: skip
@@ -428,7 +428,7 @@ def room_stub(words: dict[str, str], found: Sequence[Function]) -> str:
 
 
 def made_stub(room: str, words: dict[str, str], found: Sequence[Function]) -> str:
-    """The text of the stub of a room that makes its functions of others'."""
+    """The text of the stub of a package that makes its functions of others'."""
     writer = _Stub()
     define = writer.masked if room == "masked" else writer.standard
     declared_at = {f.name: f for f in found} | {
@@ -491,7 +491,10 @@ def table(found: Sequence[Function]) -> str:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
     for name, said, every in completed([*rows[1][2], *rows[3][2]]):
         lines += ["", f"# {said}, for shells that complete", f'{name} = """\n{_filled(every)}"""']
-    lines += ["", "# the class in annotations of rooms below it, which nobody evaluates; type checkers read names.pyi"]
+    lines += [
+        "",
+        "# the class in annotations of packages below it, which nobody evaluates; type checkers read names.pyi",
+    ]
     lines += ['Tensor = "Tensor"']
     return "\n".join(lines) + "\n"
 

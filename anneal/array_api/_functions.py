@@ -225,7 +225,7 @@ def reshape(x: Tensor, /, shape: tuple[int, ...], *, copy: bool | None = None) -
 
 
 def repeat(x: Tensor, repeats: Any, /, *, axis: int | None = None) -> Tensor:
-    """Each element `repeats` times in a row, along an axis or of the flat array. An array of counts has one for each
+    """Repeat each element `repeats` times, along an axis or of the flat array. An array of counts has one for each
     element of the axis; its values are read at once.
 
     >>> repeat(Tensor([1, 2]), Tensor([1, 2]))

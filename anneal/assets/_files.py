@@ -250,7 +250,7 @@ def _receive(asset: Asset, path: Path, part: Path, start: int, going: progress.W
                     going.at(size)
                 f.flush()
                 os.fsync(f.fileno())
-    # All of requests' errors are OSErrors; as such they would pass for a fault of the disk.
+    # requests' errors are OSErrors: without this they would be reported as faults of the disk.
     except exceptions.Timeout:
         raise _Failed("the server does not answer") from None
     except exceptions.ChunkedEncodingError:
@@ -386,7 +386,7 @@ def verify(asset: Asset) -> Path | None:
     if not path.exists():
         return None
     with contextlib.ExitStack() as held:
-        # Where no lock can be made nothing can be changed either: then the hash is all there is to do.
+        # In a read-only folder no lock can be made, nor the file changed: the hash is still checked.
         with contextlib.suppress(OSError):
             held.enter_context(_lock(path))
         return _check(asset, path)

@@ -1,4 +1,4 @@
-"""Devices: `cpu` interprets kernels with NumPy, `webgpu` runs generated WGSL through wgpu-py."""
+"""Devices: `cpu` runs kernels with NumPy or as C, `webgpu` runs generated WGSL through wgpu-py or Dawn."""
 
 from typing import TYPE_CHECKING
 

@@ -34,20 +34,21 @@ _SECONDS = 300
 
 
 class NotCompiled(subprocess.SubprocessError):
-    """There is no library; the message says why."""
+    """Raised if no library could be compiled; the message says why."""
 
 
 @frozen
 class Compiler:
-    """A C compiler: the start of its command line, and what tells it from others."""
+    """A C compiler: the start of its command line, and facts that distinguish it from other compilers."""
 
     command: tuple[str, ...]
     identity: tuple[object, ...]
 
 
 class Library(ctypes.CDLL):
-    """A loaded library and its key in the cache. It is closed when nothing holds it any more; who calls its functions
-    does."""
+    """A loaded library and its key in the cache. It is closed when nothing holds it any more; programs that call its
+    functions hold it.
+    """
 
     def __init__(self, key: str, path: str) -> None:
         super().__init__(path)
@@ -79,7 +80,7 @@ def why_none() -> str:
     """The reason why `find` finds no compiler."""
     if sys.platform == "win32":
         return "kernels in C need POSIX threads, which Windows lacks"
-    return "there is no C compiler; install gcc or clang, or anneal-compiler[cc]"
+    return "there is no C compiler; install gcc or clang, or `pip install ziglang`"
 
 
 def _identity(path: str) -> tuple[object, ...]:

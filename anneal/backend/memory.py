@@ -13,7 +13,7 @@ class Reserved(Protocol):
     """A holder of memory that no tensor shows: a captured function with its temporaries."""
 
     def reserved(self) -> tuple[str, int]:
-        """Its description, and the bytes that it holds."""
+        """A holder's description, and the bytes that it holds."""
         ...
 
 

@@ -188,7 +188,7 @@ def empty_cache() -> None:
 
 
 def _locks() -> list[Any]:
-    """All locks, in the order in which a thread takes several."""
+    """The locks of all devices, in the order in which a thread that needs several takes them."""
     return [_OPENING, BUILDING, *[d.lock for d in DEVICES.open.values()]]
 
 

@@ -1,6 +1,6 @@
 """Plans and kernels on disk for the next process: entries found by their content, and checked before use.
 
-The rooms above decide what is worth keeping and encode it as plain data; this one turns data into files and back.
+The packages above it decide what is worth keeping and encode it as plain data; this one turns data into files and back.
 """
 
 from anneal.cache.store import (  # isort: skip

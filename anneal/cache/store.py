@@ -271,7 +271,7 @@ def _say(text: str) -> None:
 
 _IMPORTED = time.time()
 _PACKAGE = Path(__file__).resolve().parent.parent
-# The rooms that decide what a program is compiled to; those above them only write programs.
+# The packages that decide what a program is compiled to; those above them only write programs.
 _ROOMS = ("cache", "uop", "rewrite", "schedule", "codegen", "backend")
 _ENDS = (".py", ".wgsl", ".h")
 

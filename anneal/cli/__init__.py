@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
         code = run(argv)
     except BaseException as error:
-        # What is interrupted while it imports may say so by an error of its own.
+        # An import that is interrupted by Ctrl-C may raise another error than KeyboardInterrupt.
         if not pressed and not isinstance(error, KeyboardInterrupt):
             raise
         pressed.append(2)

@@ -65,7 +65,7 @@ class Dashboard(PlainLines):
             raise self._failed
 
     def sampled(self, progress: Progress) -> None:
-        """The screen is the curve's: what the model shows stands below it when it is given back."""
+        """Keep a sample until the terminal is given back, and print it then, since the curve fills the screen."""
         message(f"sample after step {progress.count}:\n{harmless(progress.sample)}")
 
     def ended(self, progress: Progress) -> None:
@@ -112,12 +112,12 @@ class Dashboard(PlainLines):
             signal.signal(number, handler)
 
     def _ends(self, number: int, _: object) -> None:
-        """The process is to end: the terminal is given back first."""
+        """Handle a signal that ends the process: give the terminal back first."""
         self.close()
         os.kill(os.getpid(), number)
 
     def _rests(self, number: int, _: object) -> None:
-        """The process is to rest: the terminal is the shell's meanwhile."""
+        """Handle Ctrl-Z: give the terminal to the shell while the process is stopped."""
         with self._lock:
             self._leave()
             os.kill(os.getpid(), number)

@@ -142,7 +142,7 @@ class Reporter:
     measures: bool = False
 
     def tell(self, event: str, *facts: Any) -> None:
-        """An event with its facts."""
+        """Report an event with its facts."""
         if (method := getattr(self, event, None)) is not None:
             method(*facts)
 

@@ -60,7 +60,9 @@ class _Split:
         return self.axis.is_loop and not self.is_fused
 
     def overlap(self) -> None:
-        """Let the last block begin earlier where the extent ends within it: elements are computed twice, alike."""
+        """Let the last block begin earlier if the extent ends within it; the elements in both blocks are computed
+        twice.
+        """
         block = math.prod(map(extent, self.in_block()))
         self.block = block if isinstance(self.extent, int) and self.extent >= block else 0
 
@@ -140,7 +142,7 @@ def apply_opts(sink: UOp, opts: Sequence[Opt], unaligned: bool = False) -> UOp:
     return splitting.kernel(clamp=not kinds.isdisjoint(_OVERRUNS))
 
 
-_OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read where no predicate keeps them from it
+_OVERRUNS = frozenset(("GROUP", "UPCAST", "VECTORIZE", "TILE"))  # may read past the end: nothing masks them
 
 
 class _Splitting:
@@ -158,7 +160,7 @@ class _Splitting:
         ] = {}  # tiled axis -> buffers of its PREFETCH: 2 is double buffering, 0 no PREFETCH
         self.merged: set[UOp] = set()  # ranges that another took in
         self.inner: set[UOp] = set()  # the pieces through a tile, whose loops are the innermost
-        self.predicates: list[UOp] = []  # asked of every store
+        self.predicates: list[UOp] = []  # conditions of every store
         self.asked: Known = {}  # range -> the condition under which it is in bounds
         self.serial: dict[UOp, list[UOp]] = {}  # range of a reduce -> its pieces, outermost first
 
@@ -279,7 +281,7 @@ class _Splitting:
         if u.op is Op.REDUCE:
             return self.reduce(u, src)
         if u.op is Op.LOAD and self.unaligned:
-            # Beyond the end nothing is read: the index is not held, so that neighbours stay neighbours.
+            # Loads past the end are not made, so the index is not clamped, and neighbours stay neighbours.
             return only_if([c for r, c in self.asked.items() if u.varies_over(r)], with_sources(u, src))
         if u.op is Op.STORE:
             fused = [c for r, c in self.asked.items() if r in self.serial and u.varies_over(r)]
@@ -377,7 +379,7 @@ def _masked(op: Op, inside: UOp, value: UOp) -> UOp:
 
 
 def _is_masked(inside: UOp, value: UOp) -> bool:
-    """Is a value zero where its loads are not made?"""
+    """Is a value zero if its loads are masked?"""
     while value.op is Op.CAST or value.op is Op.WHERE and value.src[2].op is Op.CONST and not value.src[2].arg:
         value = value.src[value.op is Op.WHERE]
     return value.op is Op.LOAD and len(value.src) == 3 and inside in conjuncts(value.src[2])

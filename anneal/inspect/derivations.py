@@ -18,7 +18,7 @@ from anneal.rewrite import Event, Pass, forget, rebuilt, source_index, tracing
 from anneal.schedule import CostModel, Origin, Schedule
 from anneal.uop import MOVEMENT, Ints, Op, UOp, arena, toposort
 
-# Nodes that many kernels have in common: they come from nowhere in particular.
+# Nodes that many kernels share, so no line is their origin.
 _COMMON = frozenset((Op.PARAM, Op.CONST, Op.RANGE, Op.SPECIAL, Op.VARIABLE, Op.SHARED))
 
 
@@ -59,7 +59,7 @@ class Derivations:
         self._back: dict[UOp, list[tuple[UOp, FiredRule | None]]] = {}
 
     def copy(self) -> Derivations:
-        """The same so far; what either hears from now on is its own."""
+        """A copy of the steps so far; later steps are noted in one of the two only."""
         found = Derivations(self.numbers)
         found._back = {u: [*steps] for u, steps in self._back.items()}
         return found

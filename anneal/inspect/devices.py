@@ -270,7 +270,7 @@ def numerics(device: str) -> Numerics:
 
 
 def _arguments(low: float, high: float) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Evenly apart, and where the range goes far, evenly apart in magnitude."""
+    """Arguments at equal distances; over a large range, at equal ratios."""
     even = np.linspace(low, high, COUNT // 2)
     small = max(abs(low) if low > 0 else 1e-30, 1e-37)
     apart = np.geomspace(small, high, COUNT // 4)

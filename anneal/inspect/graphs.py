@@ -89,7 +89,7 @@ class NodeFacts:
 
 @frozen
 class Node(NodeFacts):
-    """One node. `source` is the user's "file:line"; of what no line of the user's made it is the module that was
+    """A node. `source` is the user's "file:line"; for a node that no line of the user's made it is the module that was
     called, such as the node of an ONNX file.
     """
 
@@ -213,7 +213,7 @@ class PassInfo:
 
 @frozen
 class Part:
-    """One thing that a pass has made: a graph, with its text and its nodes, sources first; or text without nodes."""
+    """A result of a pass: a graph, with its text and its nodes, sources first; or text without nodes."""
 
     text: str
     nodes: tuple[Node, ...]

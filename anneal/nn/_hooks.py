@@ -468,8 +468,8 @@ def register_module_full_backward_hook(hook: Fun) -> RemovableHandle:
 # -- the settings that a printed layer shows, in torch's order and form -----------------------------------------------
 
 
-# By the names of layers, in which # stands for 1d, 2d and 3d. A word is a setting: `name` shows name=value; `=name` the
-# value alone; `name?x` only another value than x; `name!x` that without quotes; `name*` a value for each axis, `name*x`
+# For each layer the settings that `repr` shows; # stands for 1d, 2d and 3d. `name` shows name=value; `=name` the value
+# alone; `name?x` only another value than x; `name!x` that without quotes; `name*` a value for each axis, `name*x`
 # unless all are x.
 _SHOWN = """
 Conv#: =in_channels =out_channels kernel_size* stride* padding*0 dilation*1 groups?1 bias?True padding_mode!zeros

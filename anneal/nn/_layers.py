@@ -61,6 +61,9 @@ class Identity(Module):
 class Embedding(Row, Resettable, of="weight padding_idx max_norm norm_type scale_grad_by_freq"):
     """Rows of a (num_embeddings, embedding_dim) table: integers of any shape to that shape plus (embedding_dim,).
 
+    Args:
+        weight: the table; None: a normal one of deviation 1, whose row `padding_idx` is zero.
+
     >>> Embedding(10, 4)(Tensor([[1, 2, 3]])).shape
     (1, 3, 4)
     """
@@ -246,7 +249,7 @@ class PairwiseDistance(Module):
 
 
 class LayerNorm(Unary, Resettable, of="normalized_shape weight bias eps"):
-    """Layer normalisation over the last axes, with weight and (by default) bias: x less its mean, over its deviation.
+    """Layer normalisation over the last axes, with weight and (by default) bias: (x - mean) / standard deviation.
 
     Args:
         normalized_shape: the sizes of those axes, or of the last one. eps: added to the variance.

@@ -55,11 +55,11 @@ class _Members(UserDict[str, Any]):
 class Module(Hooked, Stateful, Explained):
     """Base of layers and models: subclasses set tensors and modules as attributes and define `forward`.
 
-    A `Parameter`, and a leaf with `requires_grad`, is a parameter, any other tensor a buffer (saved, not trained), but
-    what a call left there is neither; lists, tuples and dicts of modules are walked too. Plain tensors
-    whose name starts with an underscore are private, unless they are registered: neither saved nor found, though they
-    move with their module. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the
-    result of the class's `forward`.
+    A `Parameter`, or a leaf with `requires_grad`, is a parameter; any other tensor is a buffer (saved, not trained),
+    except one that a forward call stored. Lists, tuples and dicts of modules are searched too. A plain tensor whose
+    name starts with an underscore is private unless it is registered: it moves with its module, but is neither saved
+    nor listed. Names are torch's: `"h.0.ln_1.weight"`. To type checkers a call has the parameters and the result of the
+    class's `forward`.
 
     >>> from anneal.nn import Parameter
     >>> class Twice(Module):

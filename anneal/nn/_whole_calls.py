@@ -16,10 +16,11 @@ from anneal.uop import Recent
 
 _ROOM = "anneal.nn."
 
-# What such a module computes follows from its arguments, the tensors of its tree and the tree itself: classes, names
-# and plain attributes. So its call may be remembered as an op's is (`anneal.runtime.late`), instead of those of all the
-# ops in it. A tree with anything else in it (a user's module or function, a hook) is called module by module, and so is
-# one whose call cannot be remembered, since it draws random numbers, say.
+# The result of one of the library's modules follows from its arguments, the tensors of its tree and the tree itself:
+# classes, names and plain attributes. So one call of the module may be remembered, as an op's is
+# (`anneal.runtime.late`), instead of the calls of all ops in it. A tree with anything else in it (a user's module or
+# function, a hook) is called module by module, and so is a tree whose call cannot be remembered, for example since it
+# draws random numbers.
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
 _TRIED = 16  # calls after which a kind is judged
 _SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew

@@ -96,7 +96,7 @@ class Conv2d(_Conv):
 
     Args:
         kernel_size, stride, padding, dilation: one number, or one for each axis; padding may be "same" or "valid".
-        groups: into how many parts the channels fall that do not mix. bias: whether there is one, of (out_channels,).
+        groups: the number of groups of channels, which do not mix. bias: whether there is one, of (out_channels,).
         padding_mode: what padding is: "zeros", "reflect", "replicate" or "circular".
 
     Raises ShapeError for groups that do not divide the channels, or an x that the kernel does not fit.
@@ -180,7 +180,7 @@ class ConvTranspose2d(_ConvTranspose):
     Args:
         kernel_size, stride, padding, dilation: one number, or one for each axis.
         output_padding: how much longer the result is at its ends, where several sizes would give this x.
-        groups: into how many parts the channels fall that do not mix. bias: whether there is one, of (out_channels,).
+        groups: the number of groups of channels, which do not mix. bias: whether there is one, of (out_channels,).
 
     Raises ShapeError for groups that do not divide the channels, or an x that does not fit.
 

@@ -201,7 +201,9 @@ class GraphRun:
         return self.nothing_is_loose if value is None or isinstance(value, list) else id(value) in self.loose
 
     def loosen(self, value: Any) -> Any:
-        """A value that depends on what was read: an object of its own, if it was fixed or plain before."""
+        """Note that a value depends on what was read; a fixed or plain value is copied first, so that the original
+        stays so.
+        """
         if value is None or (isinstance(value, list) and not value):
             self.nothing_is_loose = True
             return value
@@ -357,7 +359,7 @@ class NodeCall:
         return found
 
     def follows(self, part: Any, whole: Any) -> None:
-        """Say that `part`, which goes to a subgraph, is a piece of `whole`: fixed or loose as that is."""
+        """Note that `part`, which goes to a subgraph, is a piece of `whole`, and so fixed or loose as `whole` is."""
         run = self.of
         if run.is_loose(whole):
             run.loose[id(part)] = part
@@ -500,8 +502,9 @@ class NodeCall:
         return self._read or self._alone or (of is not None and (not of.pure or of.name in _SEQUENCES))
 
     def apart(self, turns: Size) -> int:
-        """A number of turns, noted to run one by one. Raises OnnxError for a symbolic one, and NeedsHostError inside a
-        capture: the node then stands beside it."""
+        """The number of a loop's turns, noting that they run one by one. Raises OnnxError for a symbolic one, and
+        NeedsHostError inside a capture: the node then stands beside it.
+        """
         run = self.of
         if not isinstance(turns, int):
             raise self.fail(f"is no loop on the device, so its number of turns is plain, not {size_text(turns, False)}")
@@ -581,7 +584,7 @@ class NodeCall:
 
 
 class _Running:
-    """The node that runs in this thread, as if it was that: `node.fail(...)` is the NodeCall's."""
+    """A proxy of the NodeCall that runs in this thread: `node.fail(...)` calls its method."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(here.node, name)

@@ -403,7 +403,7 @@ def check(
     ours: list[tuple[FileNode, str, Any]] = []
 
     graph = model.program.graph
-    # Some outputs are nobody's, and runtimes leave them as they happen to be.
+    # Unused outputs of a node are undefined: runtimes leave anything in them.
     read = {x for n in graph.nodes for x in n.reads()} | {v.name for v in graph.outputs}
 
     def watch(node: FileNode, results: tuple[Any, ...]) -> None:

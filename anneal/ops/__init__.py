@@ -1,8 +1,8 @@
 """Ops: what is computed with tensors, as plain functions by family.
 
-`exp(x)` is `x.exp()`: the class `Tensor` has most of them as its methods. A function's decorator says under which other
-names there is one, and all of them are names of this room. `nodes` are the functions of nodes that they are made of,
-`made` makes tensors where none is given, `operators` are Python's. Nothing here imports `Tensor`, except to say types.
+`exp(x)` is `x.exp()`: the class `Tensor` has most of them as its methods. A function's decorator declares its other
+names; all of them are names of this package. `nodes` are the functions of nodes that they are made of, `made` makes
+tensors where none is given, `operators` are Python's. Nothing here imports `Tensor`, except to say types.
 
 A family is imported when one of its ops is first asked for; `anneal/names.py` says which family has it.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from anneal.doors import names_of, opened_later
 from anneal.names import TURNED
 
-HELP = {  # modules, and what stands in the families' files beside their functions
+HELP = {  # modules, and other public names of the families' files
     "": "made nodes operators",
     "made": "called_on_host",
     "inplace": "changed flagged in_place need_changeable",
@@ -65,7 +65,7 @@ else:
     from anneal.ops.precision import grad_enabled, no_grad
 
     def _made(op: Any, name: str) -> Any:
-        """The op that is another by this name, or its twin in place."""
+        """The op with this name: an alias of another op, or its in-place form."""
         if name != f"{op.__name__}_":
             return alias(op, name)
         return import_module("anneal.ops.inplace").twin(op, name[:-1] in TURNED.split())

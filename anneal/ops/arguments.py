@@ -78,7 +78,7 @@ _PREFIX = re.compile(r"^(?:[A-Za-z_][\w.]*(?: assignment)?)?: ")
 
 
 def rename(error: UserError, name: str, anew: bool = True) -> None:
-    """The op that the message names becomes `name`, or if not `anew`, where it names none."""
+    """Put `name` in place of the op that the message names; if not `anew`, only where it names none."""
     named = isinstance(error, _NAMED if anew else (*_NAMED, SettingError)) and not isinstance(error, OutOfMemoryError)
     text = error.args[0] if named and error.args else None
     if isinstance(text, str) and (anew or text.startswith(": ") or not _PREFIX.match(text)):
@@ -104,7 +104,7 @@ def checked(function: F, name: str = "", loose: bool = False) -> F:
     known = partial(loosely, inner.__module__) if loose else KINDS.get
     kinds = {p: k for p in order if (k := known(p if p == "device" else annotations.get(p, "")))}
     placed = [(i, p, *kinds[p]) for i, p in enumerate(order[: code.co_argcount]) if p in kinds]
-    # the tensor that most ops take first: its class is all that is looked at
+    # most ops take a tensor first: only its class is checked
     tensor = placed.pop(0)[1] if code.co_argcount and kinds.get(order[0]) is TENSOR else ""
     tensors = TENSOR[1]
     own, other, place = _axis_among(order, code.co_argcount, kinds)
@@ -130,7 +130,7 @@ def checked(function: F, name: str = "", loose: bool = False) -> F:
                     args = _one_axis(own, other, place, args, options)
             return function(*args, **options)
         except UserError as error:
-            # of `forward`, the layer inside that found the fault tells more
+            # in `forward` the message keeps the name of the inner layer, which says more
             rename(error, type(args[0]).__name__ if of_class else title, title != "forward" and not loose)
             shorten(error)
             raise
@@ -171,7 +171,8 @@ def function(op: F) -> F: ...
 @overload
 def function(op: str) -> _Declares: ...
 def function(op: Any, words: str = "") -> Any:
-    """A public function of this room, checked. Its words are read by `tools/names.py`, which writes the table of names.
+    """A public function of this package, checked. Its words are read by `tools/names.py`, which writes the table of
+    names.
 
     `@function("in_place alias=arccos")` is a decorator with these words, WORD or WORD=VALUE, which takes more; a file
     may name one whose words many functions share. Several names are joined by commas, and "method=no" denies a word.
@@ -336,7 +337,7 @@ def _views(function: Fun, name: str) -> bool:
     return getattr(function, "is_view", False) and not name.endswith("_copy")
 
 
-# Files of ops whose calls change something, or do not follow from their arguments.
+# Files of ops whose calls have side effects, or results that do not follow from their arguments.
 _AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "dynamic", "inplace", "random")])
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
 

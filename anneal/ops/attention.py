@@ -127,8 +127,9 @@ _NEVER = 1 << 20  # bytes of scores that every device keeps: no device is opened
 
 
 def _turns(device: str, q: UOp, k: UOp) -> int:
-    """Into how many parts heads are cut: 1 where all scores are kept, or one head's are too large, or where kernels
-    compute float16 scores again faster than they read them."""
+    """The number of parts into which the heads are cut: 1 if all scores are kept, if those of one head are too large,
+    or if kernels compute float16 scores again faster than they read them.
+    """
     *lead, rows, _ = q.shape
     sizes = (*lead, rows, k.shape[-2])
     if any(n.__class__ is not int for n in sizes) or math.prod(sizes) * q.dtype.itemsize < _NEVER:

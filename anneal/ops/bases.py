@@ -59,7 +59,7 @@ def _read(u: UOp, op: Any, arg: Any) -> UOp:
 
 
 def _undone(op: Any, arg: Any, new: UOp, parent: UOp) -> UOp:
-    """The values that a step was of, where it now gives `new`."""
+    """The inverse of a step: the values of which the step now gives `new`."""
     if op is Op.RESHAPE:
         return reshape(new, parent.shape)
     if op is Op.PERMUTE:
@@ -114,7 +114,7 @@ class ViewRecipe:
         return recipe_of(self.shape, (*self.steps, *step.steps), self.strides)
 
     def below(self, step: ViewRecipe) -> ViewRecipe:
-        """The way from the view to one of it, where nobody sees the root any more: its strides are as they were."""
+        """The way from the view to a view of it, if nobody has the root any more; its strides do not change."""
         self.then(step)  # or it raises
         return step if self.gaps is None else recipe_of(step.shape, step.steps, self.gaps)
 
@@ -190,8 +190,8 @@ def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
     return False
 
 
-# Arrays of NumPy's stand for views: of their shape and strides, and of bytes, so that strides count elements. Nothing
-# reads them, and they have no memory but this byte, where the elements would begin.
+# NumPy arrays of bytes model views: they have a view's shape and strides, which count elements since an element is a
+# byte. Nothing reads them; their only memory is this byte.
 _BYTE = np.zeros(1, np.int8)
 _MOVED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     Op.PERMUTE: np.transpose,
@@ -330,7 +330,7 @@ def link_part(part: Handle, base: Handle, bounds: Pairs, shape: Shape, index: An
 
 
 class _Through:
-    """An in-place op of a view, as one of what that is a view of: by a recipe, or where its second argument says."""
+    """An in-place op of a view, as an op of the view's root: at a recipe, or at the place in its second argument."""
 
     __slots__ = ("__name__", "_first", "_op")
 
@@ -339,7 +339,7 @@ class _Through:
         self._first = 2 if recipe is None else 1
 
     def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
-        """As the op's own."""
+        """The inputs that may vary, as the op itself declares them."""
         root, *at = args[: self._first]
         vary: Any = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
         rest = (root, *args[len(at) + 1 :])
@@ -383,7 +383,7 @@ def change_view(op: Any, function: Fun, x: Handle, args: Args, options: Any) -> 
 
 
 def _shown(root: Any, read: Fun, *args: Any) -> Any:
-    """The part of `root` that `read` shows: gradients go on to it, also where none is recorded."""
+    """The part of `root` that `read` shows. Gradients flow to the root, even under `no_grad`."""
     here.grad, before = True, here.grad
     try:
         shown = read(*args)

@@ -474,7 +474,7 @@ def into(function: Fun, args: Args, options: Options, of_tensors: bool) -> Any:
 
 
 def rank(dtype: Any) -> int:
-    """The kind of a dtype: what is of one holds what is of it or of a lower one."""
+    """The rank of a dtype's kind: a dtype holds values of its own rank and of lower ones."""
     return 2 if dtype.is_float else int(dtype.is_int)
 
 

@@ -50,7 +50,7 @@ def nonzero(
 # Outside jit the values are looked at, so the result has its size at once. Inside jit shapes are static: `size=` says
 # how many there are at most, and `fill_value` stands in the places that are left.
 def _whole(x: Tensor, array: Array) -> Tensor:
-    """An array as int32 beside `x`."""
+    """An array as an int32 tensor on the device of `x`."""
     return x._made(array.astype(np.int32), device=x.device)
 
 

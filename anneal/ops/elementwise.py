@@ -40,7 +40,7 @@ Operand = Any  # a tensor, an array or a Python number
 
 
 def operands(x: Tensor, other: Operand, swap: bool = False, op: Op | None = None) -> tuple[UOp, UOp, Ints, Tensor]:
-    """Both operands with one dtype and one shape (or none), with `swap` the other one first; that shape, and the other
+    """The two operands in one dtype and one shape (or none), with `swap` the other one first; that shape, and the other
     tensor.
     """
     a, o = x.uop, x

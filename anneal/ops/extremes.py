@@ -55,14 +55,14 @@ max, min = family(
     {
         "max": (
             Op.MAX,
-            """The largest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one.
+            """The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    `maximum`.
 
     Args:
-        dim: one axis, by position or by name as in torch: gives `(values, indices)`, of several largest the first, to
-            which their gradient goes too. A tensor in its place is the other of two: `maximum`.
+        dim: one axis, by position or as `dim=`, as in torch: returns `(values, indices)`. Of several equal largest
+            elements the first gives the index, and gets the gradient.
         keepdim: whether reduced axes stay, with size 1.
-        axis: one axis or several: gives the values, as `amax` does. Ties share the gradient evenly.
+        axis: one axis or several: returns the values alone, as `amax` does. Ties share the gradient evenly.
 
     Raises ShapeError over nothing, or for both of dim and axis.
 
@@ -76,8 +76,8 @@ max, min = family(
         ),
         "min": (
             Op.MIN,
-            """The smallest value along an axis with its index; of all, or along `axis`, the values alone; nan if there
-    is one.
+            """The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+    `minimum`.
 
     Arguments, results and errors as for `max`.
 

@@ -336,7 +336,7 @@ def cbrt(x: Tensor) -> Sloped:
 
 
 def as_reals(x: Tensor, other: Operand) -> tuple[Tensor, Tensor, DType]:
-    """Both operands as floats of 32 bits or more and of one shape, and the dtype of the result."""
+    """The two operands as floats of 32 bits or more, in one shape, and the dtype of the result."""
     a, b, shape, o = operands(x, other)
     dtype = a.dtype if a.dtype.is_float else FLOAT32
     wide = dtype if dtype.bits >= 32 else FLOAT32

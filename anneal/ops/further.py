@@ -84,13 +84,13 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
     kind = promote(x.dtype, o.dtype)
     if not kind.is_float:
         kind = FLOAT32
-    # float16 holds no 2**16 and no 2**-25, which products with it may need
+    # products may need factors of 2**16 and 2**-25, which float16 does not have
     wide = FLOAT32 if kind.is_narrow else kind
     return (x.cast(wide) * o.cast(wide).exp2()).cast(kind)
 
 
 def _alike(x: Tensor, o: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in the dtype that they promote to."""
+    """The two tensors in the dtype that they promote to."""
     a, b = common_dtype(x.uop, o.uop)
     return (x, o) if a is x.uop and b is o.uop else (x._new(a), o._new(b))
 

@@ -22,7 +22,7 @@ align_corners: whether the outermost positions are the centres of elements, not 
 alpha: a factor of the second term.
 average_attn_weights: whether the returned weights are averaged over the heads.
 axes: the order of the axes, each once.
-axis: the axis, or for reductions several; negative ones count from the end, None means all. Or `dim`.
+axis: the axis, or for reductions several; negative ones count from the end, None means all. `dim` means the same.
 b: a tensor, or a number.
 batch_first: whether the batch is the first axis and time the second.
 beta: a factor of x.
@@ -37,7 +37,7 @@ count_include_pad: whether a mean counts the padding.
 descending: whether to sort from large to small.
 device: the name of a device, "cpu" or "webgpu"; None: the default device.
 dilation: the step between the elements of a window, one number or one for each axis.
-dim: the axis; negative ones count from the end. Reductions take several, and None for all. Or `axis`.
+dim: the axis; negative ones count from the end. Reductions take several, and None for all. `axis` means the same.
 dim0: one axis.
 dim1: the first of two axes, or the other one.
 dim2: the second of two axes.
@@ -116,13 +116,13 @@ atol: the absolute tolerance.
 running_mean: (channels,), the mean that training updates and evaluation uses.
 running_var: (channels,), the variance that training updates and evaluation uses.
 scale_factor: the factor by which sides grow, one number or one for each axis.
-scale_grad_by_freq: must be False.
+scale_grad_by_freq: whether the gradient of a row is divided by how often the row is read.
 shape: sizes, one by one or as a tuple.
 shifts: the number of places by which elements move, one number or one for each axis.
 sigma: the scale of the distribution.
 size: sizes, one by one or as a tuple; for results of unknown length, their number.
 sorted: ignored: the results are always sorted.
-sparse: must be False: gradients are dense.
+sparse: ignored: gradients are dense.
 split_sizes: the sizes of the parts, which add up to the axis.
 stable: ignored: equal elements always keep their order.
 stride: the step of the window, one number or one for each axis; None: its size.
@@ -211,7 +211,7 @@ key_padding_mask src_key_padding_mask tgt_key_padding_mask memory_key_padding_ma
 _TRANSFORM = _read("""
 n: the number of elements to transform: the axis is cut, or padded with zeros; None: all.
 s: the number of elements of each axis; None, or -1 in it: all.
-dim: the axis, or the axes; without pairs' own.
+dim: the axis, or the axes, not counting the last axis of pairs.
 norm: "backward" (None) divides the inverse by the number of elements, "forward" the transform, "ortho" both by its
   root.
 """)
@@ -230,7 +230,7 @@ dtype: the dtype of its parameters; None: float32.
 _TABLES: Sequence[tuple[str, Mapping[str, str]]] = (
     ("ops.pooling nn._f_pools", {"x": "(batch, channels, *sizes), or without the batch."}),
     ("ops.polynomials", {"n": "the degree, a whole number."}),
-    ("nn._recurrent", _LAYERS | {"bias": "whether something is added in the products."} | _INPUTS),
+    ("nn._recurrent", _LAYERS | {"bias": "whether the layers have biases."} | _INPUTS),
     ("nn._layers nn._losses nn._shapes", _LAYERS | _INPUTS),
     ("nn._multihead", _LAYERS | _ATTENTION),
     ("fft", _TRANSFORM),

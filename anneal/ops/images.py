@@ -29,7 +29,7 @@ MODES = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2
 # grid_sample's modes and padding modes, in the order of torch's numbers
 SAMPLED, OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "reflection")
 
-# Where an output element lies among the inputs is a fraction of whole numbers, so every device finds the same
+# The position of an output element among the inputs is a fraction of whole numbers, so every device finds the same
 # neighbours.
 
 

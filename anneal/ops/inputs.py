@@ -23,8 +23,8 @@ Made = tuple[Any] | None  # the result with memory for the numbers that vary; No
 Part = tuple[Any, int, bool]
 _EXACT = 1 << 53  # integers below are floats
 
-# With a tensor of the dtype that the number would take in its place, the op means the same.
-# An op whose meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
+# Ops that mean the same if a number is replaced by a tensor of the dtype that the number would take. An op whose
+# meaning follows from a number's value (a power, a shape, a bound whose gradient ends there) is not here.
 
 
 def takes(inputs: Callable[..., Made]) -> Callable[[F], F]:
@@ -169,7 +169,7 @@ def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.
 
 
 def _at_places(index: Fun, write: Any, varies: Varies, again: Again, args: Args, options: Options) -> Made:
-    """The part at an index whose places vary; None where two slices do."""
+    """The part at an index whose positions vary; None if two slices vary."""
     x: Any = args[0]
     if options or not isinstance(x, Handle) or x._looks.shape == ():
         return None
@@ -209,5 +209,5 @@ def at_places(x: Tensor, index: tuple[Part, ...]) -> Tensor:
 
 
 def run_of(begin: Tensor, size: int) -> UOp:
-    """So many places from that on which memory has."""
+    """The given number of positions, from the one in memory on."""
     return nodes.iota(size) + broadcast(begin.uop, (size,))

@@ -102,7 +102,7 @@ def shrink(x: UOp, pairs: Pairs) -> UOp:
 
 
 def head(x: UOp, counts: Sequence[Size]) -> UOp:
-    """So many elements of each axis, or of each of the last ones, from its begin."""
+    """The first elements of each axis, or of each of the last axes."""
     return shrink(x, tuple([(0, n) for n in counts]))
 
 
@@ -354,7 +354,7 @@ def put_in_place(u: UOp) -> bool:
 
 
 def _put_row(u: UOp, at: UOp, row: UOp, axis: int = 0) -> UOp:
-    """`u` with one row replaced; as it is where `at` is none of its places."""
+    """`u` with one row replaced; unchanged if `at` is no position of it."""
     if u.op is Op.PERMUTE:  # it is the memory below that is written
         back = inverse(u.arg)
         return permute(_put_row(u.src[0], at, permute(row, back), u.arg[axis]), u.arg)
@@ -509,7 +509,7 @@ def weak_const(dtype: DType, value: Number, name: str = "") -> UOp:
 
 
 def common_dtype(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """Both nodes cast to the dtype they promote to."""
+    """The two nodes, cast to the dtype that they promote to."""
     da, db = a.dtype, b.dtype
     if da is db:
         return a, b
@@ -536,12 +536,11 @@ def share(y: UOp, x: UOp, e: UOp, c: float) -> UOp:
 
 
 def Variable(name: str, min: int, max: int) -> UOp:
-    """An integer called `name`, from `min` to `max`, that each run chooses: a size, or a position, of compiled programs
-    that serve all.
+    """An integer called `name`, from `min` to `max`, for a size or a position. Each run chooses its value; a program is
+    compiled once for all values.
 
-    `n.bind(5)` is n with its value in this run; `+ - * //` with ints and other sizes give sizes. What is compiled
-    depends on the Variable alone. Raises ShapeError for bounds that are no 0 <= min <= max, and `bind` for a value
-    outside them.
+    `n.bind(5)` is n with its value in this run; `+ - * //` with ints and other sizes give sizes. Raises ShapeError
+    unless 0 <= min <= max; `bind` raises it for a value outside these bounds.
 
     >>> from anneal.tensor import Tensor
     >>> n = Variable("n", 1, 8)
@@ -562,6 +561,6 @@ def check_inside(begin: Size, end: Size, axis: int, shape: Shape, name: str = ""
 
 
 def reciprocal(dtype: DType, sizes: Sequence[Size]) -> UOp:
-    """One over the number of elements of `sizes`, in `dtype`; nan for none, as a mean over nothing is."""
+    """1 / (the number of elements of `sizes`), in `dtype`; nan for no elements, as a mean of nothing is."""
     n = product(sizes)
     return Op.RECIP(n.cast(dtype)) if isinstance(n, UOp) else const(dtype, 1.0 / n if n else math.nan)

@@ -180,12 +180,12 @@ def __iter__(x: Tensor) -> Iterator[Tensor]:
 
 @function
 def update_slice(x: Tensor, value: Any, starts: Sequence[Any]) -> Tensor:
-    """The tensor with `value` in the place that begins at `starts`, one for each axis: ints, sizes, or single
-    integers.
+    """The tensor with `value` written into the part that begins at `starts`: for each axis an int, a symbolic size, or
+    an integer tensor of one element.
 
-    The others are tensors on the device, and the place is moved so that the value fits inside. Assigned to the
-    tensor itself, it is written in place, and what runs is the same for every place. Gradients flow where at most
-    two starts are tensors.
+    A start that is a tensor is not read by the host, and is clamped so that the value fits. If the result is assigned
+    to the tensor itself, it is written in place, by the same kernels for all starts. Gradients flow if at most two
+    starts are tensors.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor.zeros(2, 4).realize()
@@ -524,7 +524,7 @@ def __rdivmod__(x: Tensor, other: Operand) -> tuple[Tensor, Tensor]:
     return globals()["__rfloordiv__"](x, other), globals()["__rmod__"](x, other)
 
 
-__rdiv__ = globals()["__rtruediv__"]  # of Python 2, which torch has still
+__rdiv__ = globals()["__rtruediv__"]  # Python 2's name, which torch still has
 _get = deferred(places(lambda x, index, known=(): index, write_places)(getitem))
 _set = changing(setitem)
 
@@ -544,7 +544,7 @@ def __setitem__(x: Tensor, index: Any, value: Any) -> None:
         return
     mask = _alone(index)
     if is_tensor(mask) and mask.dtype is BOOL and len(np.shape(value)) <= x.ndim - mask.ndim:
-        _set(x, index, value)  # the same values in every place: none is looked for
+        _set(x, index, value)  # all places get the same values, so the mask's places are not needed
     else:
         index, *known = resolved(x, index)
         _set(x, index, value, *known)

@@ -214,7 +214,7 @@ def _avg_pool(
         return x._new(total * (1.0 / divisor_override))
     if not (hangs or (any(p) and not count_include_pad)):
         return x._new(named("avg_pool", total * (1.0 / math.prod(k)), u, arguments=told))
-    # What ceil_mode adds beyond the padding never counts.
+    # Elements that ceil_mode adds beyond the padding are never counted.
     counted, border = u.shape[-axes:], sides
     if count_include_pad:
         counted = tuple([n + 2 * b for n, b in zip(counted, p)])

@@ -50,11 +50,11 @@ sum, prod = family(
             Op.ADD,
             """The sum along axes; 0 over nothing.
 
-    Sums of integers of 32 bits or fewer, and of bools, are int32 (of uint32: uint32), or int64 where the number of
-    elements and what is known of them (of a small dtype, of `arange`) let the sum out of int32. Where nothing is known
-    the cpu adds up in int64, and reading a sum that does not fit raises RangeError; elsewhere it is int64. With `dtype`
-    the sum is made in that, and wraps around in it. A device without int64 raises RangeError where more than 32 bits
-    may be needed; where nothing is known it wraps around.
+    Sums of bools, and of integers of 32 bits or fewer, are int32 (of uint32: uint32). If bounds of the elements are
+    known (from a small dtype, from `arange`) and allow the sum to overflow int32, the sum is int64; a device without
+    int64 raises RangeError. If no bounds are known, the cpu adds in int64, and reading a sum that does not fit int32
+    raises RangeError; webgpu gives int64, or wraps around if it has none. With `dtype` the sum is computed in that
+    dtype, and wraps around.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)

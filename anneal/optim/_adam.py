@@ -28,9 +28,10 @@ class SGD(Optimizer):
     """Stochastic gradient descent, with momentum, Nesterov's form and L2 weight decay as in torch.
 
     Args:
-        params: as for `Optimizer`. lr: the learning rate. momentum: how much of the last step's direction stays.
-        dampening: how much of a gradient does not join it. weight_decay: how much of a parameter joins its gradient.
-        nesterov: looks ahead by the momentum. maximize: climbs. foreach, differentiable, fused: ignored.
+        params: as for `Optimizer`. lr: the learning rate. momentum: the factor of the last step's direction.
+        dampening: the gradient's factor in it is 1 - dampening. weight_decay: the factor of a parameter that is added
+        to its gradient. nesterov: whether to use Nesterov's momentum. maximize: whether to maximise the loss.
+        foreach, differentiable, fused: ignored.
 
     Raises SettingError for nesterov without a momentum or with dampening, and as `Optimizer` does.
 
@@ -92,9 +93,10 @@ class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015) as torch computes it; weight_decay is L2: it joins the gradient.
 
     Args:
-        params: as for `Optimizer`. lr: the learning rate. betas: how much of the running means of gradients and of
-            their squares stays in a step, in [0, 1). eps: added to the root of the latter. amsgrad: takes the largest
-            mean of squares so far. maximize: climbs. foreach, capturable, differentiable, fused: ignored.
+        params: as for `Optimizer`. lr: the learning rate. betas: the decay of the running means of gradients and
+            of their squares, in [0, 1). eps: added to the root of the latter. amsgrad: whether to take the largest mean
+            of squares so far. maximize: whether to maximise the loss. foreach, capturable, differentiable, fused:
+            ignored.
 
     Raises as `Optimizer` does.
 

@@ -21,10 +21,10 @@ from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
 from anneal.uop import DType, Op, UOp, arena, dtypes
 
-# What trains: tensors, or groups of them with settings of their own.
+# The argument `params`: tensors, or groups of tensors with their own settings.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
 R = TypeVar("R")
-# What becomes of the gradients before the update takes them.
+# A function applied to the gradients before the update.
 Reduce = Callable[[list[Tensor]], Iterable[Tensor]]
 _F32 = dtypes.float32
 _New = tuple[list[Tensor], list[UOp], list[Any]]  # tensors, the templates of their new values, and the lines of those
@@ -454,7 +454,7 @@ class Optimizer(StepHooks, Explained):
         if maximize:
             g = -g
         if t.uop.dtype.is_narrow:
-            # Where the parameter is not what the copy rounds to, somebody else has set it.
+            # If the parameter is not its rounded copy, it was set from outside, and replaces the copy.
             master = self._state(t, "master").uop
             p = master.cast(t.uop.dtype).eq(t.uop).where(master, p)
         return p, g, wide

@@ -47,7 +47,7 @@ class StepStates:
         return b, rest, log
 
     def betas(self) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
-        """Both shares of "betas"."""
+        """The two values of the setting "betas"."""
         return self.share("betas"), self.share("betas", 1)
 
     def toward(self, name: str, value: Tensor, share: Any) -> Tensor:
@@ -437,8 +437,8 @@ class SparseAdam(Formula):
     also moves rows that were looked up and whose gradient is zero.
 
     Args:
-        betas: how much of the mean and the mean of squares stays. eps: added to the root.
-        maximize: climbs.
+        betas: the decay of the mean and of the mean of squares. eps: added to the root.
+        maximize: whether to maximise the loss.
 
     >>> w = Tensor([[1.0], [1.0]], requires_grad=True)
     >>> optimizer = SparseAdam([w], lr=0.5)

@@ -128,7 +128,9 @@ class LBFGS(Optimizer):
         return {f"group.0.{n}": Tensor(np.array(v), device="cpu") for n, v in there.items() if len(v)}
 
     def state_dict(self) -> dict[str, Tensor]:
-        """As of the base. Its `["state"]` has torch's names, without torch's counts of calls."""
+        """The state, as `Optimizer.state_dict` gives it. Its `["state"]` has torch's names, without torch's counts of
+        calls.
+        """
         out = super().state_dict()
         if "group.0.direction" in out and isinstance(out, Saved):
             out.states = lambda: {0: _as_torchs(out)}
@@ -265,7 +267,7 @@ def strong_wolfe(at: Callable[[float], Point], first: Point, t: float, d: Vector
 # -- an optimiser whose state is spread over the processes that train together (ZeRO-1 and 2) -------------------------
 
 
-# Their updates treat each element by itself, so that a part of a parameter is updated as it is within the whole.
+# Optimisers whose updates treat each element by itself: they can update parts of parameters.
 _ELEMENTWISE = ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD")
 
 

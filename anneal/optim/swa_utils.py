@@ -1,4 +1,4 @@
-"""Averages of models over the steps of training, under torch's names: files of a room above, opened when asked for."""
+"""Averages of models over the steps of training, under torch's names: files of a package above, opened when used."""
 
 from typing import Any
 

@@ -255,22 +255,22 @@ def export(
 ) -> ExportedPage:
     """Write a page that computes `function` in a browser: `index.html`, plan, WGSL, weights and runtime.
 
-    The function is called until it is captured: a training step takes some steps, and the page begins with the state
-    that they leave. Values of the example travel along, for the page to compare its own with.
+    The function is called until it is captured: a training step makes a few steps, and the page begins with the state
+    after them. The example's results are written too, and the page compares its own with them.
 
     Args:
-        function: a function of tensors, a module or a jit function; several by name, which share their tensors.
-        example_args: its arguments, a tensor or a tuple; of several functions a dict. A size that varies is a bound
-            Variable.
+        function: a function of tensors, a module or a jit function; or a dict of several, which share their tensors.
+        example_args: its arguments, a tensor or a tuple; of several functions a dict. A size that varies is a Variable
+            with a value.
         path: the folder, or with `single_file` the HTML file.
         train: whether gradients are taken inside; of several functions the names of those.
-        profiles: which limits kernels are made for (`PROFILES`, or a Profile of one's own), richer ones first: a page
-            takes the first that its adapter meets.
+        profiles: the limits for which kernels are made (`PROFILES`, or a `DeviceProfile`), the most capable first: a
+            page takes the first that its adapter meets.
         weights: "f32"; "f16" or "int8" for a smaller file: matrices are rounded, and computed with in float32;
             "visitor": the page asks its visitor for them, and compares nothing.
         single_file: one HTML file with all in it, below 30 MB.
         name: the title.
-        page: what the page shows: {"kind": ...} (see docs/howto/web-page.md); a plain form by default.
+        page: what the page shows: {"kind": ...} (see anneal/pages/recipes.py); a plain form by default.
         data: arrays for the page, which no function reads.
 
     Raises UserError, DTypeError or JitError for what a page cannot do, and DataError where files cannot be written.

@@ -487,7 +487,7 @@ def _played(
 
 
 def _some(places: Array) -> Array:
-    """Some of the places, spread evenly."""
+    """Positions to sample: at most `_PLACES` of them, spread evenly."""
     return places[:: -(-len(places) // _PLACES) or 1]
 
 

@@ -34,5 +34,5 @@ if TYPE_CHECKING:
     from anneal.rewrite.sums import Sum, joined, linear
     from anneal.rewrite.symbolic import forget, simplify
 else:
-    # What a program that only makes tensors does without is imported when its name is asked for.
+    # A program that only makes tensors needs none of these: they are imported when their names are used.
     __getattr__ = opened_later(__name__)

@@ -196,7 +196,7 @@ _TESTS: dict[Op, Test] = {
     Op.REDUCE: _reduce,
     Op.SINK: lambda u: "" if all(s.op is Op.STORE for s in u.src) else "ends a kernel: its sources are STOREs",
 }
-# Where a stage asks for something else.
+# Tests of single stages, in place of those above.
 _AT: dict[tuple[str, Op], Test] = {
     ("tensor", Op.ARGSORT): lambda u: "" if len(u.src) == 1 else "takes one source",
     **dict.fromkeys(

@@ -24,7 +24,7 @@ Pairs = Sequence[tuple[UOp, UOp]]  # what stands for values in a body, and the n
 Change = Callable[[UOp], UOp]  # of Variables, bound or not
 Depends = Callable[[UOp], bool] | None  # whether a node depends on such stand-ins; found by a walk, if it is None
 
-# Ops that stay in a body though their source is computed before the loop: they move values, and cost nothing.
+# Movement ops cost nothing: they stay in a body even if their source is computed before the loop.
 _STAYS = MOVEMENT | {Op.CAST, Op.DETACH}
 _VALUES = frozenset((Op.HOST_CALL, Op.CONTIGUOUS))
 _CONSTANTS = frozenset((Op.CONST, Op.IOTA))
@@ -47,7 +47,7 @@ class DeviceCall(HostFunction):
     carried: int = 0
 
     def __repr__(self) -> str:
-        """Its name, and letters that tell it from others by what it computes."""
+        """The call's name, and a few letters derived from its body: they distinguish calls of one name."""
         return f"<{self.name} {''.join(r.key.hex()[:6] for r in self.body.results)[:24]}>"
 
     @property
@@ -56,7 +56,7 @@ class DeviceCall(HostFunction):
         return self.name
 
     def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
-        """Of `values` in the order of the sources those of the constants, of what is carried and of the slices."""
+        """`values`, one for each source, split into those of the constants, of the carried values and of the slices."""
         first, second = self.constants, self.constants + self.carried
         return values[:first], values[first:second], values[second:]
 
@@ -85,12 +85,12 @@ class DeviceCall(HostFunction):
 
     @property
     def _sizes(self) -> Shape:
-        """The sizes beside those of the body."""
+        """The symbolic sizes that are not in the body."""
         return tuple([shape for shape, _ in self.results])
 
     @cached_property
     def free(self) -> Self:
-        """The call without the values of its Variables, by which its plan is known."""
+        """The call with unbound Variables: the key of its plan."""
         return self.sized(free_of) if self.variables else self
 
     def sized(self, f: Change, known: Known | None = None) -> Self:
@@ -101,8 +101,9 @@ class DeviceCall(HostFunction):
         return replace(self, results=tuple(results), body=body)
 
     def pruned(self, src: Src, wanted: Collection[int]) -> Pruned:
-        """The call of the results `wanted` alone, by number; of its sources `src` those that it takes; and the numbers
-        of the results in it."""
+        """A call that gives only the results numbered `wanted`; the sources among `src` that it takes; and the numbers
+        of these results in it.
+        """
         return self, src, {n: n for n in wanted}
 
 
@@ -188,9 +189,9 @@ class Loop(DeviceCall):
 
 
 class While(Loop):
-    """Turns for as long as the body's one row, which is no result, is true of the values that a turn is given.
-
-    It has no slices."""
+    """Turns (iterations) as long as the body's only row is true for the values that a turn is given. That row is not a
+    result, and there are no slices.
+    """
 
     @property
     def tests(self) -> Src:
@@ -275,11 +276,10 @@ def _found(nodes: Collection[UOp], known: Known) -> frozenset[UOp]:
 def _closed(
     lead: Nodes, constants: Pairs, carried: Nodes, slices: Pairs, results: Nodes, depends: Depends
 ) -> tuple[Pairs, Pairs, GraphFunction, Known]:
-    """A body with these `results`, which takes what leads, constants, what is carried, and slices: its constants, those
-    that it reads and what it reads besides; its slices; the body; and what nodes have become there.
-
-    `depends` tells whether a node depends on what the body takes; it is found by a walk if it is None. What depends on
-    nothing of that is computed before, once, but for constants and movement.
+    """A body with these `results`. It takes the turn's number, constants, carried values and slices. Returns its
+    constants (the given ones that it reads, and other nodes that it reads), its slices, the body, and the nodes in it
+    by the nodes that they replace. `depends` tells whether a node depends on what the body takes; None: a walk finds
+    it. Nodes that do not are computed once, before the loop, except constants and movement ops.
     """
     given = {*lead, *carried, *[p for p, _ in (*constants, *slices)]}
     if depends is None:

@@ -63,7 +63,7 @@ def around_host_calls(
     if not waves and not computed.nodes:
         return launched(uops, lazy, device_name, ())
     roots = set(lazy)
-    # what is kept is shown to nobody
+    # no tensor shows the memory of kept results
     shown = {s for u in computed.nodes.values() if (s := storage_of(u))}
     for n, wave in enumerate(waves):
         calls = [_wanted(function, src, nodes, kept is not None) for (function, src), nodes in wave.items()]
@@ -106,8 +106,9 @@ def called_now(function: HostFunction, inputs: Nodes, device_name: str, called: 
 
 
 def _wanted(function: HostFunction, src: Src, nodes: Nodes, keeps: bool) -> tuple[HostFunction, Src, dict[UOp, int]]:
-    """The call that gives these results of one, its sources, and the numbers of the results in it. Where results are
-    kept, a loop gives those that somebody has, and what its reverse will read, as well."""
+    """A call that gives only the results `nodes`, its sources, and the numbers of the results in it. If results are
+    kept, a loop also gives those whose nodes are in use, and those that its reverse will read.
+    """
     if not isinstance(function, DeviceCall):
         return function, src, {u: u.arg[1] for u in nodes}
     if keeps and any(u.weak for u in nodes):
@@ -120,12 +121,12 @@ def _wanted(function: HostFunction, src: Src, nodes: Nodes, keeps: bool) -> tupl
 
 
 def keep(u: UOp, leaf: UOp | None, rows: Nodes) -> None:
-    """Have a result of a call taken from memory for as long as somebody has the graphs that read it.
+    """Keep a result of a call in memory for as long as a graph that reads it exists.
 
     Args:
         u: the result.
-        leaf: that memory; None where the result shows it itself.
-        rows: the nodes of what the reverse of the call reads.
+        leaf: the node of that memory; None if the result shows it itself.
+        rows: the nodes of the results that the call's reverse reads.
     """
     here.tensors.kept[u] = leaf, () if u in rows else rows
 
@@ -154,8 +155,9 @@ class _Computed:
     def early(
         self, calls: Sequence[tuple[HostFunction, Any, Any]], sources: Sequence[Nodes], device_name: str
     ) -> list[Between]:
-        """The starts of a wave's exchanges, if there are several: each comes as soon as its inputs are computed, while
-        the rest is computed. Other calls of the wave wait for all of it."""
+        """The functions that start a wave's exchanges, if there are several. Each runs as soon as its inputs are
+        computed, while the rest is computed; other calls of the wave wait for all of it.
+        """
         begun = [(n, f) for n, (f, _, _) in enumerate(calls) if isinstance(f, Exchange) and f.begin]
         found: list[Between] = []
         for n, function in begun if len(begun) > 1 else ():
@@ -206,9 +208,8 @@ class _Computed:
 def _waves(
     lazy: Nodes, kept: Mapping[UOp, tuple[UOp | None, Nodes]] | None, known: Known
 ) -> tuple[dict[UOp, int], list[Wave]]:
-    """The calls below `lazy` in the order in which they can be made, and after how many of them each node can be.
-
-    Results that are `kept` need none, and are noted in `known` as the leaves that they are.
+    """The calls below `lazy` in waves: a wave's calls need only results of earlier waves; and for each node the number
+    of waves before it. Results that are `kept` need no call; `known` gets their leaves.
     """
 
     def is_kept(u: UOp) -> bool:

@@ -99,8 +99,9 @@ class Capture:
         return {id(s): n for n, s in enumerate(run.call.storages)}
 
     def _note(self, reads: Sequence[Ref], state: Sequence[Ref]) -> None:
-        """Note the tensors that a replay changes; and whether those require a gradient, those that it reads, and those
-        that the function names, which a run may read only to train them."""
+        """Note the tensors that a replay changes. Note also the `requires_grad` of these, of the tensors that it reads,
+        and of those that the function names (a run may read these only to train them).
+        """
         named = map(ref, self.guards.tensors)
         self.wanting = [(r, t._wants) for r in (*reads, *state, *named) if (t := r()) is not None]
         self._changed = {id(t): r for r in state if (t := r()) is not None}
@@ -108,13 +109,13 @@ class Capture:
     def _hand_out(self, run: Recording, source: Callable[[Handle], Source]) -> None:
         """Note how a replay makes its results: each by the `source` that it has."""
         self.result = emptied(run.result)  # its tensors hold memory that is handed out
-        # backward was taken of what they come from: it cannot be taken again
+        # backward was called on the tensors that they come from, and cannot be called again
         self.spent = [n for n, r in enumerate(run.results) if r._wants and not r._leaf]
         state = set(map(id, run.before))
         self.sources = [(lambda _, r=r: r) if id(r) in state else source(r) for r in run.results]
         first: dict[int, int] = {}
         numbers = [(n, first.setdefault(id(r), n)) for n, r in enumerate(run.results)]
-        self._repeated = [(n, m) for n, m in numbers if n != m]  # a tensor that is given twice is one tensor
+        self._repeated = [(n, m) for n, m in numbers if n != m]  # a tensor that is returned twice is one tensor
         self._aliases = aliases_of(run.results)
 
     def _find_state(self, run: Recording, internal: set[int], given: Mapping[int, Any]) -> dict[int, Storage]:
@@ -268,7 +269,7 @@ class Capture:
             made.bound.clear()
 
     def _give(self, values: dict[str, int]) -> None:
-        """Run with these values of Variables from here on."""
+        """Use these values of Variables in the following runs."""
         self.bound.update(values)
         for made in self._rounds:
             for run in made.bound:
@@ -327,13 +328,14 @@ class Capture:
         return False
 
     def takes(self, arrays: Sequence[Array]) -> bool:
-        """True if a replay can have arrays of the host in place of its arguments' memory."""
+        """True if a replay accepts arrays of the host as its arguments' memory."""
         kinds = [(s.memory.size, numpy_dtype(s.memory.dtype)) for s in self.arguments]
         return kinds == [(a.size, a.dtype) for a in arrays] and not (self.steps_aside or self._gives_arguments)
 
     def prepare(self, arguments: Sequence[Storage | Array], bound: dict[str, int]) -> None:
-        """Everything of a replay that may have to compute something first: asks for BUILDING. It takes the device's
-        lock, which `launch` gives back."""
+        """Prepare a replay: all that may have to compute something. The caller holds BUILDING. Takes the device's lock,
+        which `launch` releases.
+        """
         self.lock.acquire()
         try:
             if bound:
@@ -347,7 +349,7 @@ class Capture:
             raise
 
     def _draw(self) -> None:
-        """The counters of random draws stand where they would without jit."""
+        """Set the counters of random draws to the values that they would have without jit."""
         for generator, drawn in self.drawn.items():
             generator.resume(drawn)
 
@@ -378,7 +380,7 @@ class Capture:
             self.lock.release()
 
     def replay_alone(self, arguments: Storages, bound: dict[str, int]) -> Any:
-        """The whole replay in one, where `steps_aside`: asks for BUILDING. Returns the results."""
+        """Replay at once, for a capture that `steps_aside`. The caller holds BUILDING. Returns the results."""
         self.check_idle()
         self.running = True
         try:
@@ -409,7 +411,7 @@ class Capture:
         return filled(self.result, iter(made), self._now)
 
     def _now(self, sizes: Any) -> Any:
-        """A size, or a shape, as this call's values of Variables make it."""
+        """A size, or a shape, with this call's values of Variables."""
         return bound_sizes(sizes, self.bound) if self.bound else sizes
 
     def close(self) -> None:
@@ -441,8 +443,9 @@ class Capture:
         self._users = Users(nodes, alone)
 
     def _outdate_views(self) -> None:
-        """The state is about to change, or has changed: views of it show it as it will be. One that is state itself is
-        written along with it."""
+        """Invalidate the views of the state, which is about to change or has changed. A view that is state itself is
+        written along with it.
+        """
         own = {id(t) for h in self._states if (t := h.ref()) is not None}
         self._viewed = False
         for h in self._states:
@@ -481,7 +484,7 @@ class Capture:
 
 
 def _check_variables(run: Recording, calls: Sequence[HostCall], found: Sizes) -> None:
-    """Raise JitError for a Variable that has several values in a run, of which a replay would know one."""
+    """Raise JitError for a Variable that has several values in a run: a replay would use only one."""
     finders: dict[str, HostCall] = {}
     for call in calls:
         for name in call.found:

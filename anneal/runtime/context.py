@@ -64,7 +64,7 @@ class Tensors:
         return [t for r in self.leaves.valuerefs() if (t := r()) is not None and t._wants]
 
     def live_nodes(self) -> Nodes:
-        """The nodes that those have, and that graphs have of them."""
+        """The nodes of the live leaves, and the earlier nodes of them that graphs still have."""
         leaves = self.live_leaves()
         nodes = [n for t in leaves for n in (t.uop, t._alias) if n is not None]
         return [*nodes, *[u for _, u in earlier_nodes(leaves)]]
@@ -137,8 +137,9 @@ class _Here(threading.local):
         self.watchers: list[Watcher] = []  # called with every graph that is computed, and the launch that did it
         self.assigned: list[Any] = []  # lists that get every tensor that is assigned
         self.made: list[Any] | None = None  # gets every value that is made from host data (nodes.Made)
-        # True where nothing is computed along with what is asked for: who traces a graph and reads a constant meanwhile
-        # would have the graph computed with it, where an earlier loop has taught the thread that results go on
+        # True where a realize computes nothing but what is asked for. While a graph is traced and a constant is read,
+        # the graph would otherwise be computed too, if an earlier loop has taught the thread to compute such results
+        # along
         self.alone = False
         self.tracing: list[list[Any]] = []  # while nothing runs: lists of what would have been realized
         self.recordings: list[Any] = []  # the runs of jit functions that are recorded, the innermost last

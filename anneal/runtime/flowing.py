@@ -86,7 +86,7 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
 
 
 def unmarked(record: Recording) -> Any:
-    """The result of a run with the sizes that code outside has: neither these nor graphs tell that they came from
+    """The result of a run with the sizes of the caller's Variables, without the marks that say that they came from
     arguments.
 
     Args:
@@ -140,7 +140,7 @@ class Flowing(Capture):
         self._state = [ref(t) for t in state]
         self._note(self._seen, self._state)
         self._backward = backward
-        self.planned: list[Plan] = []  # those that run are shown as they run
+        self.planned: list[Plan] = []  # plans are shown when they run
         roots = (*function.results, *self._backward.residuals)
         self._forward = Again(
             self.device.name, GraphFunction(function.name, function.arguments, function.parameters, roots)
@@ -151,14 +151,14 @@ class Flowing(Capture):
         self._kinds = {number[id(r)]: type(r) for r in run.results if id(r) in number}
         self._hand_out(run, partial(self._source_of, number, given))
         self.spent = []
-        self._launched = True  # whether memory may have calls that nobody needs, and that hold what they read
+        self._launched = True  # whether memory may have calls that nobody needs any more, and that keep what they read
         # whether a call does nothing but give results, with gradients by rules alone
         none = state or self.drawn or self._aliases or self._backward.alone or self._backward.calls_python
         self._may_be_late = not none
         self._gives_one = isinstance(run.result, Handle) and len(self._kinds) == 1
 
     def _source_of(self, number: dict[int, int], given: dict[int, int], r: Handle) -> Source:
-        """The source of a replay's result, given what is computed and the memory of the arguments."""
+        """A function that makes a replay's result of the computed nodes and the arguments' memory."""
         if (n := number.get(id(r))) is not None:
             return lambda there: there[n]
         place, shape, kind, device = len(number) + given[id(storage_of(r.uop))], r.uop.shape, type(r), self.device.name
@@ -185,7 +185,7 @@ class Flowing(Capture):
         return self._may_be_late and self._backward.history.late and len(here.calls) < TOGETHER and here.meter is None
 
     def late(self, arguments: Handles, storages: Storages) -> Any:
-        """The results as late tensors, None where the call is to be launched (`uses.py`): asks for BUILDING.
+        """The results as late tensors; None if the call is to be launched (`uses.py`). The caller holds BUILDING.
 
         Args:
             arguments: one tensor for each memory.
@@ -226,8 +226,9 @@ class Flowing(Capture):
         return results[0] if self._gives_one else self.results([*results, *storages])
 
     def _graphs(self, tensors: Handles) -> tuple[Nodes, tuple[list[int], Nodes]] | None:
-        """The results as graphs of memory; which of the tensors that it reads want gradients, and the templates of the
-        results that gradients flow through. None where a tensor is not in memory."""
+        """The results as graphs of memory; which of the tensors that the call reads want gradients; and the templates
+        of the results that gradients flow through. None if a tensor is not in memory.
+        """
         if not all(is_realized(t.uop) for t in tensors):
             return None
         leaves = [shown(t.uop) for t in tensors]
@@ -237,8 +238,9 @@ class Flowing(Capture):
         return graphs, ([i for i, t in enumerate(tensors) if t._wants], flowing)
 
     def replay(self, arguments: Handles, bound: Sizes) -> Any:
-        """The results for `arguments`, one tensor for each memory, whose Variables have these values: asks for
-        BUILDING."""
+        """The results for `arguments`, one tensor for each memory, with these values of Variables. The caller holds
+        BUILDING.
+        """
         here.effects += 1
         self._launched = True
         used_unseen(arguments)

@@ -1,4 +1,4 @@
-"""Guards of a capture, and the structure of its function's arguments: what tells whether a call may be a replay."""
+"""Guards of a capture, and the structure of its function's arguments: they decide whether a call may be a replay."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _ASKING = frozenset(["getattr", "hasattr", "attrgetter", "methodcaller", "vars"]
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 _MISSING: Any = object()
 _FLAGGED = sys.version_info >= (3, 12)  # LOAD_ATTR says by a bit that it loads a method
-_ITEMS = 4096  # of containers and arrays, all together: beyond that a length is all that is watched
-_DEPTH = 40  # of what is followed from what
-_THINGS = 10_000  # that are looked at: who calls into a large library does not want all of it watched
+_ITEMS = 4096  # items of containers and arrays that are watched in all; of further ones only the length is
+_DEPTH = 40  # attributes and calls that are followed, one from another
+_THINGS = 10_000  # objects that are looked at: a call into a large library must not watch all of it
 
 
 @frozen
@@ -57,7 +57,7 @@ class Failure:
         return f"{self.what}: {self.old} -> {self.new}"
 
 
-_Said = Callable[[Any, Any], Failure] | str  # what says that a value is another now, or names it
+_Said = Callable[[Any, Any], Failure] | str  # makes the failure if a value has changed; or its name
 
 
 class Guards:
@@ -98,7 +98,7 @@ class Guards:
         return None
 
     def _watch(self, key: Any, look: Callable[[], Any], said: _Said, value: Any = _MISSING) -> None:
-        """Remember the `value` that `look` gives; `said` says that it is another, or names it."""
+        """Remember `value`, which `look` returns. `said` makes the failure if it has changed, or is its name."""
         if key not in self._watched:
             self._watched[key] = look, look() if value is _MISSING else value, said
 
@@ -107,7 +107,7 @@ class Guards:
         self._watch((id(owner), name), partial(getattr, owner, name, _MISSING), what, value)
 
     def _watch_content(self, owner: Any, look: Callable[[], Any], said: _Said) -> None:
-        """Remember what an object holds that may change and stay the same object."""
+        """Remember the content of a mutable object."""
         self._contents += 1
         self._watch(id(owner), look, said)
 
@@ -122,7 +122,7 @@ class Guards:
         return True
 
     def _look_at_objects(self) -> None:
-        """Remember of each object what code that is followed asks of anything given, as a helper asks its arguments."""
+        """For each object remember the attributes that followed code asks of its arguments."""
         done = set()
         while todo := [
             (owner, names)
@@ -135,7 +135,7 @@ class Guards:
                 self._reach(owner, names, 1)
 
     def _look(self, value: Any, depth: int) -> None:
-        """Remember what `value` holds and go on from there."""
+        """Remember the content of `value`, and of what it leads to."""
         if isinstance(value, _PLAIN) or depth > _DEPTH or not self._new(value):
             return
         depth += 1
@@ -222,7 +222,7 @@ class Guards:
             self._look(member, depth)
 
     def _follow(self, function: FunctionType, owner: Any, depth: int) -> None:
-        """See what the code of a function sees; `owner` is what its first argument is bound to, if to anything."""
+        """Watch what the code of a function reads; `owner` is what its first argument is bound to, if anything."""
         if not self._new(function, owner):
             return
         code = function.__code__
@@ -255,7 +255,7 @@ class Guards:
         self._installed = outer
 
     def _reach(self, owner: Any, names: tuple[str, ...], depth: int) -> None:
-        """Follow attributes, one after the other, as far as they are plain to see, and look at the last."""
+        """Follow attributes, one after the other, as long as reading them runs no code, and look at the last."""
         names = tuple([name.removesuffix("()") for name in names])
         for name in names:
             if isinstance(owner, _PLAIN):
@@ -294,7 +294,7 @@ class Guards:
 
 
 def _has(owner: Any, name: str) -> bool:
-    """True if an object has an attribute, or its class, whatever that gives; something to call, for `name()`."""
+    """True if an object or its class has an attribute, whatever its value; for `name()`, one that can be called."""
     plain = name.removesuffix("()")
     found = getattr(owner, "__dict__", {}).get(plain, _MISSING)
     found = _static(type(owner), plain) if found is _MISSING else found
@@ -308,7 +308,7 @@ def _state_tensors(optimiser: Any) -> tuple[Handle, ...]:
 
 
 def _of_library(owner: Any, names: Sequence[str]) -> Any:
-    """The value behind a name of Python's standard library that differs each time: a clock, the environment."""
+    """A value of Python's standard library that differs from call to call, such as a clock or the environment."""
     for name in names:
         if owner in (os, time, dt) or (isinstance(owner, type) and issubclass(owner, dt.date)):
             owner = getattr(owner, name, None)

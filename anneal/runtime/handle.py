@@ -20,10 +20,8 @@ WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic sh
 
 
 class Inside:
-    """Stands for a gradient that a jit function took: no replay would follow it.
-
-    Where the call was none of a capture's, `value` is the gradient, for the function's next call: one that goes on with
-    it is not captured.
+    """Stands for a gradient that a jit function computed: no replay would update it. If the call was not captured,
+    `value` is the gradient; a next call that adds to it is not captured either.
     """
 
     def __init__(self, value: Any = None) -> None:
@@ -46,12 +44,12 @@ resize_: y = x.reshape(...), or y = x.new_zeros(...)
 resize_as_: y = x.reshape(other.shape), or y = x.new_zeros(other.shape)
 storage: x.flatten(): tensors do not expose their memory
 storage_offset: 0: every tensor counts as contiguous
-stft: transforms of windows of x, by the room fft
+stft: transforms of windows of x, by an.fft
 to_sparse: x itself: there are no sparse tensors
 untyped_storage: x.flatten(): tensors do not expose their memory
 as_strided_: x = x.as_strided(size, stride): what is changed in place keeps its strides""".splitlines()
 )
-# Methods of rooms above this one, imported when the first of them is called.
+# Methods of packages above this one, imported when the first of them is called.
 _HOMES = dict.fromkeys(("igamma", "igammac"), "anneal.special") | dict.fromkeys(
     [
         "cholesky",
@@ -117,8 +115,8 @@ class Earlier(NamedTuple):
 
 @dataclass(slots=True, eq=False, repr=False)
 class View:
-    """The place of a view: what `recipe` shows of `root`, which is no view; `step` is the last part of that way. Both
-    are a `ViewRecipe` of `ops/bases.py`.
+    """The place of a view: `recipe` leads to it from `root`, which is no view; `step` is the last part of the recipe.
+    Both are a `ViewRecipe` of `ops/bases.py`.
 
     It keeps `root` alive, whose values others may see and change. A view whose root was changed is *outdated*: it has
     neither a node nor a record in place of one, and gets a node when it is asked for it. `placement`
@@ -136,12 +134,12 @@ class View:
     graph: UOp | None = None
 
     def detached_base(self) -> Handle | None:
-        """The result of the last `detach` on the way, where the view is a view of that."""
+        """The result of the last `detach` in the recipe, if the view is a view of that result."""
         over = self.over
         return over if over is not None and over._base and over._base.root is self.root else None
 
     def outdate(self, v: Handle) -> None:
-        """The root shows other values than when `v`, whose place this is, got its node."""
+        """Drop the node of `v`, the view at this place: the root's values have changed since it got that."""
         if not self.recipe.is_view:
             v._base = None
             return
@@ -160,7 +158,7 @@ class View:
             pass
 
     def show(self, v: Handle) -> UOp:
-        """The node of `v`, whose place this is; it has that from now on."""
+        """Make the node of `v`, the view at this place, and store it in `v`."""
         over = self.detached_base()
         if over is not None and over._wants:
             v.uop = self.recipe.after(over).read(over.uop)
@@ -242,7 +240,9 @@ class Handle:
     # -- leaves ---------------------------------------------------------------------------------------------------
 
     def _note_earlier(self) -> None:
-        """Another node comes. Graphs that have the one of now keep it, and give their gradients to this leaf."""
+        """Note this leaf's node before another one replaces it: graphs that have the old node give their gradients to
+        this leaf.
+        """
         if late := self.late:
             new = [Earlier(ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
         else:
@@ -302,8 +302,9 @@ class Handle:
         return link.root if link and link.recipe.whole and self._is_part() else None
 
     def _outdate_views(self, but: Container[int] = (), over: Handle | None = None) -> None:
-        """This shows other values: views of it forget their nodes, and are made anew when they are asked for; those in
-        `but`, by id, keep them, and those that are no views of `over`, if it is given."""
+        """Drop the nodes of this tensor's views, since its values have changed; they get new ones when they are used.
+        Views in `but`, by id, keep theirs, and so do those that are no views of `over`, if it is given.
+        """
         live = self._live_views()
         for v, link in live:
             if id(v) not in but and (over is None or link.over is over):
@@ -317,13 +318,15 @@ class Handle:
         return [(v, link) for v, link in there if link and link.root is self]
 
     def _show_views(self) -> None:
-        """The values are in memory now: views that were not computed, and want no gradient, go on from there."""
+        """Give views new nodes over the memory that the values are in now, if they were not computed and want no
+        gradient.
+        """
         for v, link in self._live_views():
             if not v._wants and (v.late or _is_lazy(v)):
                 link.outdate(v)
 
     def _leave(self) -> None:
-        """Share no values with others any more: what is a view of this goes on with the values of now."""
+        """Stop sharing values with other tensors: views of this tensor keep its present values."""
         if self._base:
             self.uop if self.late is None else None  # noqa: B018
             self._base = None
@@ -356,7 +359,7 @@ class Handle:
 
     @property
     def _looks(self) -> UOp:
-        """A node of this shape and dtype: a late tensor's own is not made for them."""
+        """A node of this shape and dtype; a late tensor's own node is not made for the question."""
         late = self.late
         return self.uop if late is None else late.template
 
@@ -393,7 +396,7 @@ def _no_node() -> None:
 
 
 def note_earlier(tensors: Iterable[Handle]) -> None:
-    """Other nodes come to tensors, as `Handle._note_earlier` says of one.
+    """Call `Handle._note_earlier` of several tensors.
 
     Args:
         tensors: tensors of all kinds.
@@ -483,8 +486,7 @@ def mapped(nest: Any, leaf: Callable[[Any], Any], in_slices: bool = False) -> An
 
     Args:
         nest: the nest.
-        leaf: the function.
-        in_slices: whether the bounds of slices are leaves, not the slices.
+        leaf: the function. in_slices: whether the bounds of slices are leaves, not the slices.
 
     >>> mapped((1, [2, {"a": 3}]), lambda x: x + 1)
     (2, [3, {'a': 4}])
@@ -532,7 +534,7 @@ def filled(nest: Any, tensors: Iterator[Any], other: Callable[[Any], Any] | None
 
 
 def is_hole(x: Any) -> bool:
-    """True for what stands for a tensor in a nest that was emptied.
+    """True for a placeholder of a tensor in a nest that was emptied.
 
     Args:
         x: a leaf of the nest.

@@ -57,7 +57,7 @@ class Recapture:
 
 @dataclass(slots=True)
 class _Last:
-    """The last run of a kind of calls that was no replay."""
+    """The last run, for one kind of calls, that was not a replay."""
 
     made: list[Made]  # from host data
     constants: Constants  # the numbers that it computed with
@@ -101,7 +101,7 @@ class Jit(Generic[P, R]):
 
     Args:
         function: what is captured, a function or a module.
-        run: what runs it as it stands, where its own call comes here.
+        run: calls the function without capture; needed if the function's own call is this object's.
     """
 
     _late = False  # whether the last call was late
@@ -250,8 +250,9 @@ class Jit(Generic[P, R]):
         return made
 
     def again(self, arrays: Sequence[Array]) -> R | None:
-        """The result of the last replay's capture for contiguous arrays in place of its tensors, in their order; None
-        where it cannot be replayed so."""
+        """Replay the last replay's capture with contiguous arrays in place of its tensors, in their order: the result,
+        or None if it cannot be replayed with arrays.
+        """
         key, here_too = self._replayed, (here.grad, here.device, here.autocast)
         watched = here.recordings or here.depth or here.in_host_call or here.watchers or here.tracing
         if key is None or key[0][1:] != here_too or watched or here.meter:
@@ -266,7 +267,7 @@ class Jit(Generic[P, R]):
 
     def _record(self, key: Any, captured: Capture | None, call: GivenCall) -> R:
         """Run the function as it stands; from the second time on, or where `captured` is out of date only by its
-        generation, capture what it does. Asks for BUILDING: what other threads do is not taken for the function's.
+        generation, capture what it does. The caller holds BUILDING, so that work of other threads is not recorded.
         """
         self._replayed = None
         last = self._begin_anew(key, captured)
@@ -285,7 +286,7 @@ class Jit(Generic[P, R]):
             used_unseen(call.tensors)
             record.results = results = _parted(result, run.tensors)
             record.nodes = [(t, t.uop) for t in results]
-            # what is returned again and again was there before: it is state
+            # a tensor that each call returns was there before the call: it is state
             record.before = [r for r, old in zip(results, last.returned) if r is old()]
             flows = here.grad and record.flows()
             traced = trace(record) if flows else None
@@ -300,7 +301,7 @@ class Jit(Generic[P, R]):
         new = set(map(id, results)) - set(map(id, record.before))
         if guards and any(r._leaf and r._wants and id(r) in new for r in results):
             why = why or "it gives a leaf that requires a gradient, and another one in each call"
-        # A tensor that took the place of one of state, and was lazy, was a part of the run: a replay would begin there.
+        # A lazy tensor that replaced one of the state was computed by the run; a replay would begin after that.
         moved = moved and record.began(new)
         settled = self._is_settled(key, record, last, why, moved)
         if now := self._last.get(key):
@@ -320,8 +321,9 @@ class Jit(Generic[P, R]):
             return made.results(call.storages)  # type: ignore[no-any-return]
 
     def _is_settled(self, key: Any, record: Recording, last: _Last, why: str | None, began: bool) -> bool:
-        """True if a run becomes a capture; if not, what is to be known of it by the next is noted, or `why` calls like
-        it run as they stand."""
+        """True if a run becomes a capture. If not, note what the next run needs to know of it, or `why` calls of this
+        kind stay uncaptured.
+        """
         after = record.guards or Guards(self.function, record.call.args, record.call.kwargs)
         if record.guards is None and why is None and after.unguarded:
             why = f"it sees {after.unguarded}"
@@ -342,8 +344,9 @@ class Jit(Generic[P, R]):
         return False
 
     def _begin_anew(self, key: Any, captured: Capture | None) -> _Last:
-        """Close a capture that is out of date, and compute what the function reads: a pending assignment is no part of
-        it. Returns what is known of the last run."""
+        """Close a capture that is out of date, and compute the tensors that the function reads: an assignment that is
+        still pending is no part of the capture. Returns what is known of the last run.
+        """
         self._tell(key, captured)
         if captured:
             captured.check_idle()
@@ -358,7 +361,7 @@ class Jit(Generic[P, R]):
     def _settled(self, now: _Last, record: Recording, last: _Last) -> bool:
         """True if the run `now` may become a capture: the next call will compute the same, as the `last` one did.
 
-        Raises JitError where numbers of Python differ that the function does not see.
+        Raises JitError if a Python number differs without a change in anything that the guards watch.
         """
         if record.draws and record.draws.drawn:
             line = f" ({record.frozen[0].where})" if record.frozen else ""
@@ -395,7 +398,7 @@ class Jit(Generic[P, R]):
             print(f"anneal: {_name_of(self.function)} is not captured: {why}", file=sys.stderr)
 
     def _as_it_stands(self, kind: Any, args: Any, kwargs: Any) -> R:
-        """A call that is not captured. Where no gradient flows any more, the next one may be."""
+        """Run a call that is not captured. If no gradient flows any more, the next call may be captured."""
         result = self._run(*args, **kwargs)
         if _FLOWS in self.uncaptured.get(kind, "") and not any(t._wants for t in _tensors_of(result)):
             self.uncaptured.pop(kind, None)
@@ -409,8 +412,9 @@ class Jit(Generic[P, R]):
         return result
 
     def _keep(self, key: Any, made: Capture | None) -> None:
-        """Put a capture in its place, or None for a call that may become one; the one of its kind that was longest
-        unused goes where there are too many."""
+        """Store a capture, or None for a call that may become one. If there are too many of its kind, remove the one
+        that was unused longest.
+        """
         self.captures[key] = made
         alike = [k for k, c in self.captures.items() if (c is None) is (made is None)]
         if len(alike) > _CAPTURES:
@@ -447,7 +451,7 @@ def _tensors_of(result: Any) -> Handles:
 
 
 def _parted(result: Any, given: Handles) -> Handles:
-    """The tensors of a result, which share nothing with arguments from here on: a replay gets others."""
+    """The tensors of a result. They stop sharing memory with the arguments, since a replay has other arguments."""
     results = _tensors_of(result)
     arguments = {id(t) for t in given} | {id(t._base.root) for t in given if t._base}
     for r in results:
@@ -457,8 +461,8 @@ def _parted(result: Any, given: Handles) -> Handles:
 
 
 def _pending_gradients() -> Handles:
-    """The gradients that leaves have now, but for those that another thread is taking: their values are its own to
-    compute, together with other participants where a group adds them up.
+    """The gradients that leaves have now, except those that another thread is computing: it computes their values
+    itself, together with the other participants if a group adds them up.
     """
     tensors = here.tensors
     elsewhere = {n for r in tensors.recordings for n in r.graded}

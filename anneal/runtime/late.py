@@ -27,18 +27,18 @@ from anneal.uop import (  # isort: skip
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
-_MAX_MISSES = 1 << 14  # of one numbering: what goes on for so long is no loop
+_MAX_MISSES = 1 << 14  # of one numbering: more misses in a row are no loop
 _FACTS = LEAF | CALLS  # bits of a mask that tell no number
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
 _READS = "reads memory that is no argument of it"
-_MOST = 1 << 10  # values of a place where numbers stand, after which it is looked at anew
+_MOST = 1 << 10  # values at one place of the program, after which the place is judged anew
 _ORDERS = 8  # rounds in which the same numbers came in another order
 PLAIN = frozenset(
     (bool, int, str, type(None), DType, Place, type(Ellipsis))
 )  # classes whose values a key has as they are
 
-_ARENA = arena()  # another one is in force only where ops run at once
+_ARENA = arena()  # where another arena is in force, ops are not late
 
 # what a call gave: `_Entry`s; of composites lists of templates
 _calls: Recent[Any, Any] = Recent(_MAX_CALLS, LEARNED.forget_masks)
@@ -54,7 +54,7 @@ def register(cls: type) -> None:
 
 
 def tensor_class() -> Any:
-    """The class that tensors are made by, of data."""
+    """The class of tensors that are made of data."""
     return next(iter(_CLASSES))
 
 

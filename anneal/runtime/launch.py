@@ -18,7 +18,7 @@ from anneal.uop import DType, Shape, Users, arena
 from anneal.uop.sizes import Sizes
 
 _ROUNDS = 4  # of a run: two take turns, and a program may hold one more for a while
-_SMALL = 1 << 16  # bytes of results in use that are copied, so that the others' memory can be written anew
+_SMALL = 1 << 16  # bytes of results still in use that are copied, so that the round can be written again
 _PART = 16  # or this part of all
 
 Kinds = Sequence[tuple[int, DType]]  # of memory: the sizes and dtypes
@@ -45,13 +45,13 @@ class Holding:
             self.device.free_all(own)
 
     def let_go(self) -> bool:
-        """Give the memory back if it is not being written; whether that was so."""
+        """Give the memory back if it is not being written. Returns whether it did."""
         if not self.running:
             self.forget()
         return not self.running
 
     def forget(self) -> None:
-        """Give the memory back; what is being written then is kept anew."""
+        """Give the memory back. What is being written at that time gets new memory."""
         self.nbytes = 0
         if not self.running:
             self.close()
@@ -92,7 +92,7 @@ class Execution(Holding):
                 device.alloc_all(plan.temporaries, self.own)
                 scratch = self.own
         except BaseException:
-            self.close()  # a traceback may keep this for longer
+            self.close()  # a traceback may keep this object for longer
             raise
         self.buffers = buffers = buffers_in(plan, given, scratch)
         if again and (found := device.batches.of(programs, buffers)):
@@ -105,7 +105,7 @@ class Execution(Holding):
             device.batches.put(self.batch, programs, buffers, len(self.batch.names))
 
     def give(self, values: Sizes) -> None:
-        """Run with these values of the variables from the next time on."""
+        """Use these values of the variables in the following runs."""
         mine = {name: values.get(name, old) for name, old in self.values.items()}
         if mine != self.values:
             self.values = mine
@@ -245,7 +245,7 @@ def execute(
     """
     again = programs is not None
     if outputs is None:
-        outputs = new_outputs(plan, device)  # before compiling: a kernel that writes what cannot be held errs worse
+        outputs = new_outputs(plan, device)  # before compiling, whose error is less clear
     if programs is None:
         programs = compiled(plan, device)
     step = Launch(plan, inputs, outputs, values or {}, origins)
@@ -297,8 +297,9 @@ class Round:
         self.users = Users([*self.leaves, *map(base_of, self.leaves), *self.storages])
 
     def take(self, copied: bool = True) -> bool:
-        """Begin to write the memory again; False if its contents are still used. If they may be `copied`, who uses a
-        little of them gets a copy."""
+        """Begin to write the memory again; False if its contents are still used. If they may be `copied`, users of a
+        small part of them get a copy.
+        """
         if self._writing or not self.nbytes:
             return False
         more = self.users.more()
@@ -313,8 +314,9 @@ class Round:
         return True
 
     def forget_calls(self, more: list[int] | None) -> bool:
-        """Forget calls whose results nobody has any more, with what these have read, which may be others of this
-        memory; whether none is left."""
+        """Forget calls whose results nobody has any more, and the memory that they read, which may be of this round.
+        Returns whether no call is left.
+        """
         n = len(self.storages)
         for i, s in enumerate(self.storages):
             if more is None or not any(more[i::n]):
@@ -335,13 +337,13 @@ class Round:
         return True
 
     def forget(self) -> None:
-        """Hold the memory no longer, from the end of a round on that is being written: it goes with its last user."""
+        """Stop holding the memory, or stop at the end of the round if it is being written; the last user frees it."""
         self.nbytes = 0
         if not self._writing:
             self.storages, self.leaves, self.bound, self.users = [], [], [], Users([])
 
     def _copied(self, more: list[int]) -> bool:
-        """Give those who use a little of the memory a copy of it; whether that could be done."""
+        """Give users of a small part of the memory a copy. Returns whether that could be done."""
         n = len(self.storages)
         used = [i for i in range(n) if any(more[i::n])]
         if sum([_nbytes(self.storages[i]) for i in used]) > max(_SMALL, self.nbytes // _PART):
@@ -403,7 +405,7 @@ def copy_of(device: AnyDevice, storage: Storage, count: int | None = None) -> Op
 
 
 def left(device: AnyDevice, old: Storage) -> Storage:
-    """The memory of a storage, in a new one: the old one, which others use, gets a copy of its values.
+    """A new storage with the memory of `old`; the old one, which others use, gets a copy of its values.
 
     Args:
         device: its device.
@@ -415,8 +417,9 @@ def left(device: AnyDevice, old: Storage) -> Storage:
 
 
 class Rounds(list[Round]):
-    """The rounds of all launches that leave results of the same sizes: steps of other structures, which take turns,
-    leave parameters in the memory that each of them was bound to."""
+    """The rounds of all launches that leave results of the same sizes: so steps of different structures, which take
+    turns, leave parameters in the memory that each of them was bound to.
+    """
 
     def next(self, device: AnyDevice, new: Callable[[], Round], least: int = 1) -> Round:
         """A round to be written: an unused one, or a new one. The caller has the device's lock.

@@ -98,14 +98,14 @@ class Times:
     each: tuple[Spread, ...]
     share: tuple[float, ...]  # of each launch in the time of all kernels
     total: float | None
-    waited: float  # the part of the time in which the program could have run, and other processes had the processor
-    beside: bool  # whether the device works beside the program
+    waited: float  # the part of the time in which the program was ready to run, and other processes had the processor
+    beside: bool  # whether the device works in parallel to the program
     launches: int
     parts: dict[str, float] = dataclasses.field(default_factory=dict)
 
     def reasons(self) -> list[str]:
-        """The reasons why sums cannot be told, one sentence each: they do not agree, or have too few runs; none if all
-        agree.
+        """The reasons why the times are not reliable, one sentence each: sums that do not agree, or too few runs. None
+        if all agree.
         """
         found = []
         if self.runs == 1:

@@ -144,7 +144,7 @@ def needed(shape: Shape) -> int:
 
 
 def seen(memory: Array, shape: Shape) -> Array:
-    """The first elements of memory, `needed(shape)` or more, as the array of `shape`, without what pads its rows."""
+    """The first elements of memory, `needed(shape)` or more, as an array of `shape`, without its rows' padding."""
     if not (SYMBOLIC.seen and symbolic_arg(shape)):
         return memory[: math.prod(shape)].reshape(shape)
     now = bound_shape(shape)
@@ -267,7 +267,7 @@ def differing(before: Sequence[Made], now: Sequence[Made]) -> list[Made]:
 
 
 def note_become(t: Handle) -> None:
-    """A tensor is about to show other values.
+    """Note that a tensor is about to show other values.
 
     Args:
         t: the tensor.
@@ -278,7 +278,7 @@ def note_become(t: Handle) -> None:
 
 
 def forget_become(t: Handle) -> None:
-    """A tensor that shows other values was made on the way: nobody else sees it.
+    """Forget a tensor whose values changed: it is internal, and no other code has it.
 
     Args:
         t: the tensor.
@@ -289,14 +289,15 @@ def forget_become(t: Handle) -> None:
 
 
 class _Assigned(Ref):
-    """A tensor that was assigned, with the numbering that knows its graph: if none were left of what was late there,
-    a loop that assigns part after part would have the growing graph learnt anew in each round."""
+    """A tensor that was assigned, with the numbering that knows its graph. The record keeps the numbering alive;
+    otherwise a loop that assigns part after part would number the growing graph anew in each round.
+    """
 
     numbering: Any
 
 
 def note_assigned(t: Handle) -> None:
-    """A tensor was assigned: jit functions and transforms that run are told, or else the next realize.
+    """Note that a tensor was assigned, for the jit functions and transforms that run, or else for the next realize.
 
     Args:
         t: the tensor.

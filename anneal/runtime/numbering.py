@@ -80,8 +80,8 @@ _Call = tuple[Any, Any, Sequence[Any], Sequence[Any]]
 
 
 class Log(list[_Call]):
-    """The calls of tensors that a gradient flows through that were made while a numbering was in force (`uses.py`), and
-    that one's leaves. It holds no tensor and no memory.
+    """The calls, of tensors that a gradient flows through, that were made while a numbering was in force (`uses.py`),
+    and the numbering's leaves. It holds no tensor and no memory.
 
     A call is its function, what that was given, references to its tensors and to its new ones. None may stand for a
     leaf, which no call makes. A tensor has one reference, which is there as long as the entry: its id tells tensors
@@ -136,7 +136,7 @@ class Numbering:
         self.calls: list[Any] = []  # the histories of captured functions with late calls (`uses.py`)
 
     def missed(self, begun: float, why: str) -> None:
-        """A call was made, for this reason.
+        """Count a call that was made anew, with the reason.
 
         Args:
             begun: the time at which the call began, in seconds of `time.perf_counter`.
@@ -147,7 +147,7 @@ class Numbering:
         self.why = self.why or why
 
     def note(self, call: _Call) -> Log:
-        """Put a call of tensors that a gradient flows through into the log, which is returned.
+        """Add a call of tensors that a gradient flows through to the log. Returns the log.
 
         Args:
             call: as `uses.py` reads it.
@@ -257,7 +257,7 @@ class Numbering:
         return self.template(t.uop)
 
     def read(self, tensors: Iterable[Handle]) -> list[UOp] | None:
-        """The templates of tensors that an op is called with; None where one is open."""
+        """The templates of tensors that an op is called with; None if one of them is open (`is_open`)."""
         out = []
         for t in tensors:
             late = t.late
@@ -372,13 +372,14 @@ class Numbering:
             self.known, self.nodes, self.tensors = {}, {}, live
 
     def asked(self) -> None:
-        """A late tensor is asked for after the numbering ended: what calls of captured functions gave would be
-        computed a second time."""
+        """Note that a late tensor is used after the numbering ended: the results of captured calls would be computed a
+        second time.
+        """
         for history in self.calls:
             history.missed()
 
     def let_go(self) -> None:
-        """Keep the memory that late tensors need, and no other."""
+        """Release all memory that no late tensor needs."""
         with EXPANDING:
             self.retire(False)
             self.nbytes = 0
@@ -428,7 +429,7 @@ class Late:
         return self.template in self.numbering.used
 
     def node_of(self, t: Handle) -> UOp:
-        """The node of a tensor that has this; it has that from now on.
+        """The node of the tensor `t`, whose record this is; the tensor keeps it.
 
         Args:
             t: the tensor.
@@ -515,7 +516,7 @@ def numbers_of(template: UOp) -> list[int]:
 
 
 def _bits(mask: int) -> list[int]:
-    """The places of the ones in a number of many bits, rising: its text is quicker to look through than itself."""
+    """The positions of the ones in a number of many bits, rising. They are found in its text, which is faster."""
     return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))
 
 
@@ -562,7 +563,7 @@ _ARENA = arena()
 
 
 def reset(n: Numbering | None) -> None:
-    """Begin to number anew: something was computed."""
+    """Begin a new numbering, since something was computed."""
     left = [(ref(u), line) for r, line in tuple(here.plain) if (u := lazy_node(r())) is not None]
     LEARNED.outlived.extend(left)
     here.plain.clear()

@@ -253,7 +253,7 @@ class BoundCall(Holding):
         """Let go of what is bound to buffers."""
 
     def _whole(self, steps: _Steps, where: dict[int, Any]) -> _Part:
-        """All work of some steps, bound together."""
+        """All work of some steps, bound as one batch."""
         return _Part(list(steps.bound(where, self.own, self.values)), self.device, self.values)
 
 
@@ -338,7 +338,7 @@ class _BoundLoop(BoundCall):
         return self.turns[odd]
 
     def _part(self, count: int, odd: int) -> _Part:
-        """So many turns, bound together."""
+        """The given number of turns, bound as one batch."""
         found = self.parts.get((count, odd))
         if found is None:
             work = [x for n in range(count) for x in self._turn((odd + n) % 2)]

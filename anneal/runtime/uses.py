@@ -1,8 +1,8 @@
 """Uses: the calls that were made with each tensor that a gradient flows through, in order.
 
 Two tensors of one expression are one node, and folding looks through nodes; so a graph does not say which tensor an op
-was called with. Who puts something between a tensor and its uses (`transforms/hooks.py`) has the calls with it made
-again."""
+was called with. To put a hook between a tensor and its uses, `transforms/hooks.py` repeats the calls with that tensor.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from anneal.runtime.numbering import Log, Numbering, numbering_of
 from anneal.uop import Nodes, Some, UOp, toposort
 
 _ROUNDS = 2  # of a loop, one after another, after which its calls are late
-_WAIT = 32  # calls that are launched after one that should have been
+_WAIT = 32  # calls that are launched, not late, after a late call that should have been launched
 _MOST = 1 << 12  # such calls at most: after each more it is twice as many
-TOGETHER = 4  # late calls since something was computed: more would be another plan for each number of them
+TOGETHER = 4  # late calls since something was computed; each number of them has a plan of its own
 _NODES, _GRADIENTS = attrgetter("uop"), attrgetter("_grad")
 
 Run = Callable[..., Any]  # a call of an op, as it stands
@@ -64,7 +64,7 @@ class Given:
 
 
 class Unknown:
-    """A call that is not remembered: where its results stand in graphs is known by their nodes alone.
+    """A call that is not remembered: only its results' nodes show where they stand in graphs.
 
     Args:
         n: the numbering of this thread.
@@ -109,14 +109,14 @@ def plainly(run: Run, args: Args, options: Options) -> Any:
 
 
 def used_unseen(tensors: Handles) -> None:
-    """A call that no log has was made with some tensors: hooks that come to them later come too late."""
+    """Mark tensors as used by a call that no log has: a hook that is registered on them afterwards is an error."""
     for t in tensors:
         if t._wants and not t._leaf:
             t._used = UNSEEN
 
 
 def note_call(tensors: Handles, nodes: Nodes, made: Handles) -> None:
-    """A call that is no op's, of tensors that had these `nodes`, gave the tensors `made`."""
+    """Note a call that is no op's: it took tensors that had these `nodes`, and gave the tensors `made`."""
     n = numbering_of()
     if n is None:
         used_unseen(tensors)
@@ -173,15 +173,15 @@ class KnownCalls:
         self._mine = mine
 
     def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> None:
-        """The first of them is one that gives the tensor another node, `y` or that of what `again` makes of it."""
+        """Put a first call before the others: it gives the tensor the node `y`, or that of the result of `again`."""
         self._logs[0].insert(self._place, (again, ref(y), [self._mine], [self._mine]))
         if self.used:
             _made_again(self._logs)
 
 
 def _made_again(logs: Iterable[Log]) -> None:
-    """Make calls again, where what they were made with has another node since: tensors that live show the same values
-    by the new nodes.
+    """Repeat calls whose tensors have other nodes since: the tensors that still exist show the same values by the new
+    nodes.
 
     Raises GradientError where a call cannot be made again.
     """
@@ -313,14 +313,14 @@ class LateCall:
         return True
 
     def spend(self) -> None:
-        """No backward passes the call again."""
+        """Note that no backward passes the call again."""
         self.spent = True
         for r in self.results:
             if (t := r()) is not None:
                 t._spent = True
 
     def end(self) -> None:
-        """Something is computed: what is made of the results later was not computed with them."""
+        """End the call, since something is computed: what is made of its results later is not computed with them."""
         if not self.spent:
             self._history.missed()
             self._ended = here.computations, list(map(ref, self._leaves)), [ref(base_of(u)) for u in self._nodes]

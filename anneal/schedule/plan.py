@@ -189,7 +189,7 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
                 if found is not None:
                     return found, storages[: found.inputs], True
                 key = cache.disk_key(program.key, cost_model) if cache.enabled() else None
-                # 5: the passes are to be seen
+                # at level 5 the passes are printed
                 plan = cache.load("plans", key, decode_plan) if settings.current().debug < 5 else None
                 if plan is None:
                     begun = time.perf_counter()

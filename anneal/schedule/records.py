@@ -1,4 +1,4 @@
-"""The records of this room: a plan (kernels, the values they pass on, calls), and the state that the passes hand on."""
+"""The records of the scheduler: a plan (kernels, values, calls), and the state that one pass hands to the next."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Schedule:
     plan: Plan | None = None
 
     def over(self, sink: UOp) -> Schedule:
-        """The same for another sink, with the order of its nodes."""
+        """A copy of the state for another sink, with the order of its nodes."""
         return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
 
     def changed(self, change: Callable[[UOp, Nodes, CostModel], UOp]) -> Schedule:
@@ -204,7 +204,7 @@ def carried(places: Numbers, sink: UOp, change: Callable[[], UOp]) -> UOp:
 
 
 def complete(places: Numbers, roots: Iterable[UOp], order: Nodes) -> None:
-    """Give each of `roots` a place: that of a node that is made of it, if a pass made it for that one."""
+    """Give each of `roots` a place; a root that a pass made for another node gets that node's place."""
     if all(r in places for r in roots):
         return
     for u in reversed(order):

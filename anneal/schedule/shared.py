@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-# Held by whoever plans, compiles, takes gradients or captures a function: these read and fill what all threads share. A
+# The lock of a thread that plans, compiles, takes gradients or captures a function: these read and fill shared state. A
 # thread that holds a device's lock never waits for this one.
 BUILDING = threading.RLock()
 
-WITH_PLANS: list[Callable[[], None]] = []  # what is forgotten with the plans, by rooms further up
+WITH_PLANS: list[Callable[[], None]] = []  # functions of other packages, called when the plans are forgotten

@@ -1,9 +1,10 @@
 """Tensors: lazy arrays with gradients.
 
-`Tensor` is the class; `no_grad` switches gradients off; `grad`, `value_and_grad`, `vjp`, `jvp` and `vmap` transform
-functions, and `jacrev`, `jacfwd` and `hessian` with them; `jit` captures and replays functions; `manual_seed` starts
-the random numbers. `memory` says what holds a device's memory, `empty_cache` gives unused memory back. `functional`,
-`random` and `io` are modules.
+`anneal.tensor(data, dtype=None, device=None, requires_grad=False)` makes a tensor of a number, a nested list, an array
+or a tensor; see `Tensor`, the class. `no_grad` switches gradients off; `grad`, `value_and_grad`, `vjp`, `jvp` and
+`vmap` transform functions, and `jacrev`, `jacfwd` and `hessian` with them; `jit` captures and replays functions;
+`manual_seed` starts the random numbers. `memory` says what holds a device's memory, `empty_cache` gives unused memory
+back. `functional`, `random` and `io` are modules.
 """
 
 import sys
@@ -32,7 +33,7 @@ else:
 
 
 class _Made(ModuleType):
-    """This room, which as `anneal.tensor(data)` is torch's function of that name."""
+    """This package, which as `anneal.tensor(data)` is torch's function of that name."""
 
     def __call__(
         self,

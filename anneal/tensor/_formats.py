@@ -97,7 +97,7 @@ class MappedTensors(Mapping[str, "Tensor"]):
 
 
 def shown(value: object) -> str:
-    """Its text, safe to print, and short: a header may say anything."""
+    """A value of a header as text, shortened and safe to print: a header may contain anything."""
     text = ascii(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"
 
@@ -269,7 +269,7 @@ TYPES: dict[int, _Type] = {
     )
 }
 _OTHER = {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 20: "IQ4_NL", 23: "IQ4_XS"}
-# Of metadata: strings are 8, arrays 9.
+# GGUF's metadata types; 8 is a string, 9 an array.
 _VALUES = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _STRING, _ARRAY = 8, 9
 
@@ -450,7 +450,7 @@ NPY_HEADER = 10_000  # bytes; NumPy's limit too
 # times.
 MAX_RATIO, SMALL = 100, 256 << 20
 _MAGIC = b"\x93NUMPY"
-# By version; that of 3 is read as one of 2: they differ in the names of records, which no tensor has.
+# Header readers by .npy version. Version 3 differs from 2 only in names of record fields, which tensors lack.
 _HEADERS = dict(enumerate([np.lib.format.read_array_header_1_0, *[np.lib.format.read_array_header_2_0] * 2], 1))
 _DTYPES = frozenset({"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"})
 

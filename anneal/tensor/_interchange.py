@@ -175,7 +175,7 @@ class Elements(int):
 
 
 def __array_namespace__(x: Tensor, /, *, api_version: str | None = None) -> ModuleType:
-    """`anneal.array_api`, imported by its name: that room is above this one. ValueError for an unknown version."""
+    """`anneal.array_api`, imported by its name: that package is above this one. ValueError for an unknown version."""
     if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
         raise ValueError(
             f"__array_namespace__: version 2024.12 of the standard is here, and earlier ones, not {api_version!r}"

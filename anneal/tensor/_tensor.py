@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 else:
     Methods = Handle
 
-METHODS = {  # functions of other rooms than ops that are methods
+METHODS = {  # functions of other packages than ops that are methods
     "anneal.tensor._interchange": """
         __array__ __array_function__ __array_namespace__ __array_wrap__ __bool__ __complex__ __contains__ __copy__
         __deepcopy__ __dlpack__ __dlpack_device__ __float__ __index__ __int__ __reduce__

@@ -22,8 +22,8 @@ FILE = "training.safetensors"
 MANIFEST = "training.json"
 _PARTS = ("model", "optimizer")
 
-# They are one file. A sharded model's are a file for each process and a manifest that names them, which is replaced
-# once all are written.
+# Checkpoints are one file. A sharded model's are a file for each process and a manifest that names them, which is
+# replaced once all are written.
 
 
 class Checkpoint:

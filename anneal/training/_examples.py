@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 
 from anneal.errors import DataError, UserError
 
-# What each is. A name with a hyphen is one of several models of a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
+# The example models. A name with a hyphen is one of several in a file: `makemore-rnn` is MODELS["rnn"] of makemore.py.
 MODELS = {
     "mlp": "a perceptron on three spirals",
     "dynmlp": "the same from batches that grow, by kernels for any size",
@@ -35,7 +35,7 @@ MODELS = {
     "makemore-gpt": "names by attention",
 }
 
-# Those that read characters, and say the next; GPT-2 has a command of its own.
+# Models that predict the next character (`anneal run text`); GPT-2 has its own command.
 SPEAKING = (
     "nanogpt", "llama", "makemore-bigram", "makemore-mlp", "makemore-cnn", "makemore-rnn", "makemore-gru",
     "makemore-gpt",

@@ -32,9 +32,10 @@ _TOGETHER = 4  # captured calls whose gradients are computed together
 
 
 def regraded(t: Tensor, u: UOp) -> Tensor:
-    """The gradient of `t`, which shows `u` from now on under all of its names, as torch changes it in place; a new
-    tensor where there is none, or where a gradient flows through it."""
-    g = t.grad if t.is_leaf else t._grad  # who asks for that of no leaf is warned
+    """The gradient of `t`, whose values become those of `u` in place, as in torch; a new tensor where there is none, or
+    where a gradient flows through it.
+    """
+    g = t.grad if t.is_leaf else t._grad  # reading `grad` of a tensor that is no leaf warns
     if g is None or g._wants:
         return t._new_plain(u)
     g._become(u)
@@ -84,8 +85,8 @@ def backward(
     retain = create_graph if retain_graph is None else retain_graph
     seed = _seed(result, gradient)
     _check(result)
-    # one thread at a time: what several give one leaf adds up, and a function that another captures is not mixed up
-    # with it
+    # one thread at a time: gradients of one leaf from several threads add up, and no capture records another thread's
+    # work
     effects = here.effects
     device, moved = result._device, here.tensors.moved  # gradients may come back to other devices
     with BUILDING, releasing(retain, create_graph):
@@ -107,7 +108,7 @@ def backward(
         if here.recordings:
             here.recordings[-1].note_passed(result)
         result._spent = True
-        # nobody goes this way again: a list of losses must not keep every step's graph and parameters alive
+        # no backward comes this way again: a list of losses must not keep every step's graph and parameters alive
         if result.late is None and (memory := storage_of(result.uop)) is not None:
             memory.made_by = None
         here.backwards.append(weakref.ref(result))
@@ -127,7 +128,7 @@ def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> Live:
     own = [
         (t, (t.uop,) if t._alias is None else leaf_nodes(t))
         for t in leaves
-        # nothing was made of the value of now of one that is late and unused
+        # no graph reads the present value of a late leaf that no op was called with
         if t.late is None or t.late.is_used() or t is result
     ]
     changed = runtime.earlier_nodes(leaves, below)
@@ -144,7 +145,7 @@ def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> Live:
                 )
     live = {id(t): (t, group) for t, group in own}
     for t, n in changed:
-        if owners.setdefault(n, t) is t:  # it may be another's now
+        if owners.setdefault(n, t) is t:  # the node may be another leaf's by now
             live[id(t)] = t, (*live.get(id(t), (t, ()))[1], n)
     return list(live.values())
 
@@ -170,7 +171,7 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live)
         several = [g for g in [next(found) for _ in group] if g is not None]
         if several:
             made.append((t, added(several)))
-    # gradients of captured calls are in memory: sums of them are not put off until all of them are there
+    # gradients of captured calls are in memory: they are added at once, not when all of them are there
     sums = [t._grad for t, g in made if is_own(g) and t._grad is not None and not isinstance(t._grad, Inside)]
     if any(not is_realized(g.uop) for g in sums):
         runtime.realize(sums)
@@ -284,12 +285,14 @@ def _joined(calls: dict[UOp, PendingCall], key: Any, live: list[Tensor]) -> list
 
 
 def _is_pending(grad: Any) -> bool:
-    """True for a gradient that waits to be computed, with the memory of the calls that it is of."""
+    """True for a gradient that is not computed yet, and keeps the memory of its captured calls."""
     return grad is not None and (isinstance(grad, Inside) or grad.late is not None or not is_realized(grad.uop))
 
 
 def _computed(made: Some, seen: Seen, result: Tensor) -> list[Tensor | None]:
-    """`_given` of nodes: they were computed, and what they called (hooks, functions) is not called a second time."""
+    """`_given` for nodes that are computed now, so that the hooks and functions in their graphs are not called a second
+    time.
+    """
     for (t, _, _), u in zip(seen, made):
         if u is not None:
             t.grad = regraded(t, u)

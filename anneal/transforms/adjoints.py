@@ -119,7 +119,7 @@ def _keep(condition: UOp, g: UOp) -> UOp:
 
 
 def side(x: UOp) -> UOp:
-    """1 above 0, -1 below, 0 at 0 and at nan."""
+    """The sign of x: 1 above 0, -1 below, 0 at 0 and at nan."""
     one = x.const_like(1)
     return (x > 0.0).where(one, (x < 0.0).where(-one, x.const_like(0)))
 
@@ -141,7 +141,7 @@ def power_exponent(g: UOp, x: UOp, n: UOp, y: UOp) -> UOp:
 
 
 def widest(g: UOp, x: UOp, y: UOp) -> UOp:
-    """The cotangent of a cast in the wider of the two float types, or wider still if it comes so."""
+    """The cotangent of a cast, in the wider of the two float types, or in its own if that is wider still."""
     return g.cast(promote(g.dtype, promote(x.dtype, y.dtype)))
 
 
@@ -211,7 +211,9 @@ def others_product(x: UOp, axes: Ints) -> UOp:
 
 
 def _others_by_pairs(x: UOp, axes: Ints) -> UOp:
-    """The same by multiplications alone: products of pairs, of pairs of pairs, and back down with the other of each."""
+    """The result of `others_product` by multiplications alone: a tree of products of pairs, then back down, each node
+    multiplied by its sibling.
+    """
     order = [*[i for i in range(len(x.shape)) if i not in axes], *axes]
     lead, along = [x.shape[i] for i in order[: -len(axes)]], [x.shape[i] for i in order[-len(axes) :]]
     n, rest = product(along), product(lead)

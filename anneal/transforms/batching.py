@@ -83,7 +83,7 @@ def _moved(axes: Ints) -> Ints:
     return tuple([a + 1 for a in axes])
 
 
-# What a node of `n` examples has where that of one has its argument: the axis of examples is in front, and stays whole.
+# The argument of a movement op for `n` examples, from that for one: the axis of examples is in front, and stays whole.
 _MOVED: dict[Op, Callable[[UOp, Size], Any]] = {
     Op.RESHAPE: lambda y, n: (n, *y.shape),
     Op.EXPAND: lambda y, n: (n, *y.shape),
@@ -108,7 +108,7 @@ def _update(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
 
 
 def _update_apart(y: UOp, sources: Nodes, n: Size) -> UOp:
-    """Each example's own part in its own place."""
+    """A batch of updates that differ in their places: each example's part goes to its own place."""
     whole, part, *starts = sources
     following, ndim = iter(starts), len(whole.shape)
     inside: UOp | None = None
@@ -185,7 +185,9 @@ _ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "run
 
 
 def _batch_function(function: GraphFunction, sources: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:
-    """A call whose derivative functions know, for `n` examples. Raises TransformError for a number that is symbolic."""
+    """A call with a derivative by functions of Python, for `n` examples. Raises TransformError for a number that is
+    symbolic.
+    """
     src = tuple(sources)
     derivative, inputs, outputs, saved = parts_of(function, src)
     count = len(outputs)
@@ -294,8 +296,8 @@ covering(
 def rewritten(
     roots: Nodes, fronts: Known, n: Size, different: bool = False, young: Collection[UOp] | None = None
 ) -> Flagged:
-    """The node of all examples for each of `roots`, and whether it has an axis of them. `fronts` has all examples for
-    each stand-in. `different`: random words are another for each example. `young`: the nodes that may depend on a
+    """For each of `roots` the node of all examples, and whether it has an axis of examples. `fronts` has all examples
+    for each stand-in. `different`: random words are another for each example. `young`: the nodes that may depend on a
     stand-in, where not all do.
     """
     new = dict(fronts)

@@ -26,8 +26,7 @@ _NUMBERS = 4  # cotangents that are numbers have backward passes of their own, u
 
 
 class Backward:
-    """The gradients of the results of one captured function; the arguments are those of
-    `captured_backward`."""
+    """The gradients of one captured function; the arguments are those of `captured_backward`."""
 
     strange = 0  # how many of the last steps, one after another, were new
     alone = False  # whether its gradients are computed by themselves alone
@@ -37,7 +36,7 @@ class Backward:
         self.holes, self.inputs = function.parameters, list(inputs)
         self.results = results = [function.results[n] for n in flowing]
         self.cotangents = parameters_like(results, "cotangent")
-        # stand for the results' values, which a result does not hold itself
+        # placeholders of the results' values, since a result does not hold itself
         self.values = parameters_like(results, "result")
         order = toposort(results)
         functions = [u.arg.derivative for u in order if u.op is Op.BUFFER]
@@ -185,7 +184,7 @@ class PendingCall:
 
     @contextmanager
     def joined(self) -> Iterator[None]:
-        """Within the block the gradients are graphs, which are computed with what is made of them."""
+        """Within the block gradients are graphs, and are computed together with what is made of them."""
         self._lazy = True
         try:
             yield
@@ -217,12 +216,12 @@ class PendingCall:
         runtime.check_unchanged(self._backward.name, owners, leaves)
 
     def joined_for_good(self) -> None:
-        """The gradients are computed with what is made of them, and none comes again."""
+        """Note that the gradients are computed together with what is made of them, and that no backward comes again."""
         self._backward.history.launched(self._begun == here.computations)
         self.release()
 
     def release(self) -> None:
-        """No gradient comes again."""
+        """Note that no backward comes again."""
         self._kept, self._leaves = None, []
 
 
@@ -308,7 +307,9 @@ class _Cut:
         return [u for u in cut if self.room[u, True][u, False] > 0]  # else it is computed of memory alone
 
     def _push(self, start: Gate) -> bool:
-        """Let as much as there is room for flow from one gate to a node that is read; whether there was some."""
+        """Push as much flow as possible along one path, from a gate to a node that is read. Returns whether there was a
+        path.
+        """
         back: dict[Gate, Gate | None] = {start: None}
         rest = deque([start])
         while rest:

@@ -1,4 +1,4 @@
-"""Functions with a derivative given by the user, under JAX's names: custom_vjp and custom_jvp."""
+"""Functions with a derivative given by the user: JAX's custom_vjp and custom_jvp, and torch's `autograd.Function`."""
 
 from __future__ import annotations
 
@@ -231,14 +231,14 @@ class FunctionCtx:
         self._zeros = bool(value)
 
     def _taken(self) -> Options:
-        """The attributes with tensors, which this has no more."""
+        """Take the attributes that hold tensors away, and return them."""
         found = {name: value for name, value in vars(self).items() if any(map(is_tensor, flatten(value)))}
         for name in found:
             delattr(self, name)
         return found
 
     def _with(self, state: Options, f: Fun, given: Sequence[Any]) -> list[Any]:
-        """The results of a function of this, which has these attributes meanwhile, and of what is given."""
+        """The results of a function of this context and `given`; meanwhile the context has these attributes."""
         vars(self).update(state)
         try:
             return _several(f(self, *given))

@@ -32,18 +32,18 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """The last carry of a loop over the slices of `xs`, and what its turns give, stacked: `jax.lax.scan`.
+    """The last carry of a loop over the slices of `xs`, and the results of its iterations, stacked: `jax.lax.scan`.
 
-    `carry, y = f(carry, x)` is one turn. The carry has the same structure, shapes and dtypes before and after it.
+    `carry, y = f(carry, x)` is one iteration. The carry keeps its structure, shapes and dtypes.
 
     Args:
-        f: the body, which is called once, whatever the number of turns. Tensors that it reads besides are constants of
-            the loop, and get gradients; random numbers are others in each turn.
+        f: the body, which is called once, whatever the number of iterations. Other tensors that it reads are constants
+            of the loop, and get gradients; random numbers differ between iterations.
         init: the first carry, a tree of tensors and numbers.
-        xs: a tree of tensors with a common first axis, along which the turns go; None if only `length` counts.
-        length: the number of turns, where `xs` does not say it.
-        reverse: whether the last slice comes first. The rows lie where their slices do, either way.
-        unroll: how many turns are one turn of the loop on the device; True: all, so that there is no loop.
+        xs: a tree of tensors, whose first axis is the loop's; None if `length` is given.
+        length: the number of iterations; None: that of the slices of `xs`.
+        reverse: whether the loop begins with the last slice. A result has the place of its slice either way.
+        unroll: how many iterations are one iteration on the device; True: all, so that there is no loop.
 
     Raises:
         ShapeError: the slices differ in number, or from `length`; a carry changes its shape.
@@ -151,9 +151,9 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def cond(pred: Any, true_fun: Fun, false_fun: Fun, *operands: Any) -> Any:
     """`true_fun(*operands)` where `pred` is true, else `false_fun(*operands)`: `jax.lax.cond`.
 
-    Both are called once, to be traced, and give trees of one structure, of equal shapes and dtypes. One of them is run:
-    the host reads `pred`, a single bool or number, for it. Under `vmap` with a `pred` for each example both are, and
-    each example gets the values of its own.
+    Both functions are called once, to be traced, and return trees of the same structure, shapes and dtypes. The host
+    reads `pred`, a single bool or number, and runs one of them. Under `vmap` with a `pred` for each example both run,
+    and each example takes the result that its `pred` chooses.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1.0, 2.0])

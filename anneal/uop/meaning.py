@@ -1,6 +1,6 @@
 """The meanings of ops for which NumPy has no function: the reference interpreter and the checks compute with them.
 
-Each is given NumPy, which this room does not import. Where NumPy leaves a choice they fix it, and devices follow:
+Each is given NumPy, which this package does not import. Where NumPy leaves a choice they fix it, and devices follow:
 
 - integers wrap; integer division and modulo by zero give 0; both round towards minus infinity, as Python's do;
 - a float outside the range of an integer dtype casts to the nearest end of that range, nan to 0; nan casts to True;

@@ -1,7 +1,7 @@
 """The op list: every word of the language, one row an op, grouped by the stage at which it may exist.
 
-The cells of a row are what other rooms ask of every op; `Op` says what they are. `numpy` and `change` are given NumPy
-when they are called, so that this room does not import it. What depends on a dialect of kernels, or on a file format,
+The cells of a row are what the compiler asks of every op; `Op` says what they are. `numpy` and `change` are given NumPy
+when they are called, so this package does not import it. What depends on a dialect of kernels, or on a file format,
 stands there, in tables by op; `covering` holds them to this list.
 """
 
@@ -26,7 +26,7 @@ SYMBOLIC = _Symbolic()
 
 
 class _Later:
-    """Files of functions of nodes that are written in nodes; `complete.py` puts them here when the room is imported."""
+    """Files of functions of nodes that are written in nodes; `complete.py` puts them here at import."""
 
     sizes: Any
     text: Any

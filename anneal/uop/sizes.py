@@ -474,7 +474,7 @@ def bound_sizes(arg: Any, values: Sizes, tag: Any = None, free: bool = False) ->
 
 # -- text and values --------------------------------------------------------------------------------------------------
 
-# How strongly signs bind.
+# The precedence of operators in the text of a size.
 _BINDS = {Op.LT: 0, Op.EQ: 0, Op.NE: 0, Op.ADD: 1, Op.SUB: 1, Op.MUL: 2, Op.IDIV: 2, Op.MOD: 2}
 
 

@@ -474,12 +474,12 @@ class DataLoader(Explained, Generic[T_co]):
     """Batches of a data set's examples, in their order, or with `shuffle` in a new order each time.
 
     Args:
-        dataset: examples by number, or in a row (`IterableDataset`). batch_size: examples a batch; None gives each
-            example as it is. sampler, batch_sampler: numbers, or lists of numbers, in place of an order.
+        dataset: a map-style data set, or an `IterableDataset`. batch_size: examples of a batch; None gives each
+            example as it is. sampler, batch_sampler: indices, or lists of indices, in place of the order.
         num_workers: threads that fetch and collate batches ahead, in turn, each with random numbers of its own. Each
             reads a copy of an IterableDataset, all of it unless that takes a part by `get_worker_info`. collate_fn:
             makes a batch of a list of examples.
-        drop_last: leaves out a last batch that is shorter. generator: of the order.
+        drop_last: leaves out a last batch that is shorter. generator: of the random order.
         worker_init_fn: called in each of those threads with its number, before examples are fetched.
         prefetch_factor: batches that each thread makes ahead, 2 by default. pin_memory, pin_memory_device, timeout,
             persistent_workers, multiprocessing_context, in_order: ignored: threads read examples, which come in order.
@@ -607,6 +607,6 @@ class _Batches(Iterator[Any]):
         return len(self._loader)
 
 
-# torch's files of this room
+# torch's files of this package
 dataset = dataloader = distributed = sampler = sys.modules[__name__]
 sys.modules.update({f"{__name__}.{file}": sampler for file in ("dataset", "dataloader", "distributed", "sampler")})

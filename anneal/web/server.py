@@ -356,7 +356,7 @@ async def _log(request: Request) -> Response:
 
 
 async def _job_lines(request: Request) -> Response:
-    """All that a job has told of so far, at once."""
+    """All events of a job so far, in one answer."""
     job = _found(request)
     place = _studio(request).jobs.place(job) / "events.jsonl"
     return _sent(b"[%s]" % await run_in_threadpool(told, place, job.kind in DOCUMENTS), request)

@@ -48,7 +48,7 @@ def serve(options: Options) -> None:
         raise DataError(f"{options.script[0]}: there is no such file")
     missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"the studio needs {' and '.join(missing)}: pip install 'anneal-compiler[web]'")
+        raise UserError(f"the studio needs {' and '.join(missing)}: pip install starlette uvicorn")
     host, port = _address(options)
     with _bound(host, port) as listening:
         _serve(options, host, listening)
@@ -57,7 +57,7 @@ def serve(options: Options) -> None:
 def save(view: str, output: Path) -> None:
     """Write a view as one page. UserError for what is no view, DataError for a file that cannot be written."""
     if importlib.util.find_spec("starlette") is None:
-        raise UserError("the studio needs starlette: pip install 'anneal-compiler[web]'")
+        raise UserError("the studio needs starlette: pip install starlette uvicorn")
     from anneal.web.guard import Key
     from anneal.web.server import Studio, application
     from anneal.web.snapshots import snapshot
@@ -121,7 +121,7 @@ def server(app: Guard) -> uvicorn.Server:
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            # What is still asked is cut off after a second. Whoever ended the studio need not hear of it.
+            # Requests that still run are cut off after a second, without a message: the user ended the studio.
             logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
             await super().shutdown(sockets)
 

@@ -198,7 +198,7 @@ class Runs:
         return sorted(found, key=lambda m: str(m.get("begun", "")), reverse=True) if dropped else found
 
     def one(self, id: str) -> Json | None:
-        """All of a bundle but its kernels' text: manifest, options, settings, losses, schedule, sample."""
+        """A bundle without its kernels' text: manifest, options, settings, losses, schedule, sample."""
         place = self.place(id)
         manifest = place.manifest
         if manifest is None:

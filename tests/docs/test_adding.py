@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -59,6 +60,22 @@ def test_a_guides_diff_applies_and_its_tests_pass(guide: str, tmp_path: Path) ->
     assert all(re.search(rf"^{re.escape(file)}::.* PASSED", said, re.MULTILINE) for file in files)
 
 
+def git_takes(diff: str, folder: Path) -> None:
+    """`git apply` takes the diff, as the guides say: a hunk has a line of context on both sides."""
+    if git := shutil.which("git"):
+        environment = os.environ | {"GIT_CEILING_DIRECTORIES": str(folder.parent)}
+        found = subprocess.run(
+            [git, "apply", "--check"],
+            cwd=folder,
+            env=environment,
+            input=diff,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert found.returncode == 0, found.stderr
+
+
 @pytest.mark.parametrize("guide", GUIDES)
 def test_a_guide_edits_few_files_of_the_package(guide: str, tmp_path: Path) -> None:
     names = [line[6:] for line in the_diff(guide).splitlines() if line.startswith("+++ b/")]
@@ -70,4 +87,5 @@ def test_a_guide_edits_few_files_of_the_package(guide: str, tmp_path: Path) -> N
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).exists():
             shutil.copy(ROOT / name, tmp_path / name)
+    git_takes(the_diff(guide), tmp_path)
     assert apply(the_diff(guide), tmp_path) == names

@@ -13,7 +13,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs/command-line.md").read_text(
 SECTIONS = dict(re.findall(r"^## anneal ([\w ]+)\n(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL))
 COMMON = {"--json", "--quiet", "--device", "--adapter", "--help"}  # the page's head has them
 COMMANDS = {
-    "doctor": ["doctor"], "train": ["train"], "launch": ["launch"], "data": ["data tokenize"], "gpt2 sample": ["gpt2 sample"], "run": ["run llama2c", "run resnet9"],
+    "doctor": ["doctor"], "train": ["train"], "launch": ["launch"], "data": ["data tokenize"], "gpt2 sample": ["gpt2 sample"], "run": ["run text", "run llama2c", "run resnet9"],
     "export": ["export"], "fit": ["fit"],
     "onnx": ["onnx info", "onnx run", "onnx check", "onnx export"], "graph": ["graph"], "kernels": ["kernels"],
     "explain": ["explain"], "check": ["check"], "record": ["record"], "web": ["web"], "viz": ["viz"],

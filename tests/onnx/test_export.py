@@ -17,8 +17,10 @@ import onnx
 import anneal.onnx
 from anneal import nn
 from anneal.errors import DataError, OnnxError, ShapeError, TransformError
+from anneal.onnx.exporting.graph_writer import code_of
 from anneal.tensor import Tensor, Variable, dtypes, functional as F, host_call, jit, manual_seed
 from anneal.transforms import fori_loop, scan, while_loop
+from anneal.uop import DType
 from tests.onnx.exporting import check_export, run_file, same
 
 Function = Callable[..., Any]
@@ -345,6 +347,11 @@ def test_a_loop_is_written_turn_by_turn(tmp_path: Path) -> None:
 
 def test_bits_of_integers_need_opset_18(tmp_path: Path) -> None:
     assert "opset 18" in refused(lambda x: x & 3, np.int32([1, 2]), tmp_path, opset=17)
+
+
+def test_a_dtype_that_onnx_lacks_is_refused() -> None:
+    with pytest.raises(OnnxError, match="no type float8_e3m4"):
+        code_of(DType("float8_e3m4", "float", 8, 5, -2, 15.5))
 
 
 def keep(x: Tensor, kept: Tensor = Tensor([1.0, 2.0])) -> Tensor:  # noqa: B008

@@ -35,7 +35,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else there(name))
     outcome = run(capsys, "web", ":0", "--no-open")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "error: the studio needs uvicorn: pip install 'anneal-compiler[web]'\n"
+    assert outcome.err == "error: the studio needs uvicorn: pip install starlette uvicorn\n"
 
 
 @pytest.mark.parametrize(

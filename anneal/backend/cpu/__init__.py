@@ -1,3 +1,3 @@
-"""The NumPy device: executes kernels as the scheduler made them, before any optimisation."""
+"""The cpu device: executes the scheduler's kernels with NumPy, without opts, or as C (`in_c.py`)."""
 
 from anneal.backend.cpu.executor import CpuDevice

@@ -278,15 +278,16 @@ class Analysis:
         return load.box or forms_of(load.form, self.over(u), self.dims.top)
 
     def _innermost(self, u: UOp) -> int | None:
-        """The dim to be laid out innermost while the windows of `u` are folded: rows of it should be long, and what is
-        laid out otherwise has to be turned round."""
+        """The dim to be laid out innermost while the windows of `u` are folded: its rows should be long, and arrays of
+        another layout have to be copied.
+        """
         extent, main = self.dims.extent, self.windows[u]
         form, forms = self.loads[main].form, self._window_forms(u)
         kept = [s for s in among(self.order, self.mask[u]) if s in form.dims and extent[s] > 1]
         if forms is None or not kept:
             return None
         steps = {s: abs(c) for b in forms for s, c in b.dims.items()}
-        # memory as the kernel walks it: elements a step in each dim, and how many there are
+        # how the kernel walks memory: for each dim the elements of a step, and the number of steps
         accesses = [({s: form.dims[s] for s in kept}, math.prod(extent[s] * steps.get(s, 1) for s in kept))]
         for x in (*[x.form for f, x in self.loads.items() if f is not main], *self.store_forms.values()):
             if not x.nodes and x.dims.keys() >= {*kept}:

@@ -259,7 +259,7 @@ class BoundProgram:
         return memory.view(c.dtype).reshape(c.shape)
 
     def _single(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
-        """One product."""
+        """Add the call of BLAS that computes one product, and a copy if it cannot write the result in place."""
         a, b = self._factor("a", a, axes), self._factor("b", b, axes)
         batch, m, n, k = axes
 

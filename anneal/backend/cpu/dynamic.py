@@ -27,7 +27,7 @@ def is_dynamic(sink: UOp) -> bool:
 
 
 def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
-    """One call that runs the whole kernel on `buffers`."""
+    """A call that runs the whole kernel on `buffers`."""
     u, (out, (total,)) = sink.src[0].src[2], sink.src[0].src[0].arg
     if u.op not in _WHOLE:
         return _run, (sink, buffers)
@@ -47,8 +47,9 @@ def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
 
 
 def _add_rows(table: Array, index: Array, values: Array, largest: bool) -> None:
-    """Every row of values into the row of the table that the index says, in order, or the largest of their integers;
-    what is out of range nowhere."""
+    """Add every row of values to the table's row that the index names, in order, or keep the largest of their integers;
+    rows out of range are ignored.
+    """
     count, width = table.shape
     table.fill(np.iinfo(table.dtype).min if largest else 0)
     if index.min() < 0 or index.max() >= count:

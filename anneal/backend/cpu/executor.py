@@ -1,4 +1,4 @@
-"""The NumPy device: memory, programs, and batches that replay flat lists of calls."""
+"""The cpu device: memory, programs, and batches that replay flat lists of calls."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class CpuBatch(Batch[Array]):
     @staticmethod
     def _check() -> None:
         """Raise RangeError, or warn, where a result does not fit its dtype."""
-        # all of the batch has run: what it writes in place is as whole as ever
+        # the whole batch has run, so memory that it writes in place is consistent
         unfit, SHARED.unfit = SHARED.unfit, []
         for (_, name, text), dtype in sorted(unfit, key=lambda x: bool(x[0][2] != WRAPS)):
             if text == WRAPS:
@@ -168,7 +168,7 @@ class CpuDevice(Device[Array]):
             WeakValueDictionary()
         )  # which hold what their keys name
         self._arenas: dict[tuple[int, str], Array] = {}
-        # without a say over BLAS's threads, workers and BLAS would fight over the cores
+        # if BLAS's threads cannot be limited, workers and BLAS would compete for the cores
         self.workers = Workers(None if blas_obeys() else 1)
 
     # -- memory
@@ -233,7 +233,7 @@ class CpuDevice(Device[Array]):
         return compiler.why_none() if compiler.find() is None else self.kernels.failed
 
     def runs_before_often(self, programs: Sequence[Program]) -> int:
-        # The compiler is looked for after that many runs, so that a short program imports no code generator.
+        # The search for a compiler comes after that many runs, so that a short program imports no code generator.
         work = sum([p.worth + _LAUNCH_NS for p in programs if isinstance(p, CpuProgram)])
         if settings.current().cpu != "auto" or not work:
             return 0

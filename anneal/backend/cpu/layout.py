@@ -94,9 +94,10 @@ BLOCK = 98_304
 _PRODUCT = 1 << 18
 # Work of less than this many nanoseconds is not worth a synchronisation with another thread.
 _WORKER_NS = 100_000
-# Where there are more than so many times as many columns as rows, workers split columns.
+# Workers split columns if there are more than this many times as many columns as rows.
 _WIDE = 4
-# What a multiplication takes longer where each element of the matrix is used once: as long as reading it.
+# The factor by which a multiplication takes longer if each element of the matrix is used once: the time is that of
+# reading it.
 _MATRIX_ONCE = 20
 _KEPT = -1  # the size that marks a value whose register lives through all blocks
 Blocks = list[Block]
@@ -149,7 +150,7 @@ class LoopLayout:
         ]
         self.workers = min(self.workers, len(self.blocks))
         if any(o and i.out.root.kind != "temp" for i, o in zip(loop.instrs, self.once, strict=True)):
-            # every worker computes what its blocks share for itself; what others see is written once only
+            # every worker computes the values that its blocks share for itself; values that others see are written once
             self.workers = 1
         self.spare: dict[int, int] = {}
         self.end = self._registers(size)

@@ -78,7 +78,7 @@ class Emitter:
         return value.kind in ("const", "fixed")
 
     def call(self, f: Callable[..., Any], dtype: NumpyDType, *ins: PlanValue) -> PlanValue:
-        """One ufunc that takes its output as the last positional argument."""
+        """Emit a ufunc that takes its output as the last positional argument."""
         return self.emit(f.__name__, once(f), ins, dtype)
 
     def cast(self, value: PlanValue, dtype: NumpyDType) -> PlanValue:

@@ -54,8 +54,10 @@ class PlanValue:
 
 @dataclass(slots=True)
 class Instr:
-    """One primitive: `build(inputs, output)` gives the calls. `fold`, for a reduce accumulated over blocks, combines
-    a block's result with what is there, over the reduced dims `over`. `passes` is how often it goes over its output."""
+    """An instruction, one primitive: `build(inputs, output)` gives its calls. `fold`, for a reduce accumulated over
+    blocks, combines a block's result with what is there, over the reduced dims `over`. `passes` is how often it goes
+    over its output.
+    """
 
     name: str
     build: Build
@@ -234,9 +236,10 @@ def _add_words(x: Array, axes: Ints, out: Array, n: int) -> None:
 
 
 def put(steps: Ints, first: int, terms: Sequence[tuple[int, int, int]], ins: Sequence[Array], out: Array) -> list[Any]:
-    """The first input into flat memory, with these steps from one element to the next. It begins at element `first`,
-    and for every other input, a number, (low, high, step) farther: step times the number, no less than low and no more
-    than high."""
+    """Write the first input into flat memory, with these steps from one element to the next. It begins at element
+    `first`, and for every other input, a number, (low, high, step) farther: step times the number, no less than low and
+    no more than high.
+    """
     value, *numbers = ins
     strides = tuple([n * out.itemsize for n in steps])
     return [(_put_now, (first, [(x.item, t) for x, t in zip(numbers, terms, strict=True)], value, out, strides))]

@@ -102,7 +102,7 @@ _AT_ONCE = 64 << 20  # what is read through one piece of it, unless somebody ask
 # How far the host may run ahead of the GPU: what waits is kept in memory, commands and uploads alike.
 _SUBMISSIONS_AHEAD = 128
 _BYTES_AHEAD = 512 << 20
-# What is uploaded at once: each piece is first copied whole into memory that the GPU reads.
+# Bytes of an upload's pieces: each is first copied whole into memory that the GPU reads.
 _PIECE = 16 << 20
 
 

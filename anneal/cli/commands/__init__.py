@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Help lists them in this order. The lines stand here so that help builds no command; tests hold them against the files.
 COMMANDS = {
-    "doctor": "List this machine's devices, and say what to do without.",
+    "doctor": "List this machine's devices, and what is missing.",
     "train": "Train an example model, then show a sample.",
     "data": "Make files of tokens to train on.",
     "launch": "Start a command or a script in several processes, by mpirun.",

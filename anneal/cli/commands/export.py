@@ -147,9 +147,7 @@ class _Order(flags.Reporting):
     output: Annotated[Path, option("Folder to write, or FILE.html.", "DIR", "--output", "-o")]
     single_file: bool = flags.switch("--single-file", "One HTML file with all in it, below 30 MB.")
     train: Train = False
-    profiles: list[str] | None = option(
-        "Variants for richer adapters, beside browser: desktop, m1, adreno.", "PROFILE", "--for"
-    )
+    profiles: list[str] | None = option("Kernels for more capable GPUs, too: desktop, m1, adreno.", "PROFILE", "--for")
     store: Stored = option("Numbers in the file of weights: f32, f16 or int8.", "FORM", "--store", default=Stored.f32)
     steps: int = flags.number("Train an example so many steps first.", 0, default=0)
     weights: flags.Weights = None
@@ -205,7 +203,7 @@ class _Question(flags.Reporting):
 
 @flags.command(app)
 def fit(question: _Question) -> None:
-    """Say whether a model fits a browser's limits, and its memory. Exit code 2: no."""
+    """Say whether a model fits a browser's limits, and its memory. Exit code 2: it does not."""
     from anneal.pages import PROFILES, fit as fitted, page_device, profile
 
     wanted = question.profiles or list(PROFILES)

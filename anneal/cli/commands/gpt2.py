@@ -337,7 +337,7 @@ class _Text(flags.Reporting):
     """The flags of `anneal data tokenize`."""
 
     text: Annotated[Path, flags.argument("A text, UTF-8.", "FILE", callback=flags.openable)]
-    output: Path | None = option("Where to write; .npy: as NumPy's; default: FILE.bin.")
+    output: Path | None = option("File to write; .npy: a NumPy array; default: FILE.bin.")
     model_dir: Path | None = option("Directory of another vocabulary.", "DIR")
 
 

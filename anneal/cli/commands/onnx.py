@@ -45,7 +45,8 @@ class _Question(flags.Reporting):
 
 @command(app)
 def info(asked: _Question) -> None:
-    """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not."""
+    """Print inputs, outputs, operators, cost, and what is not supported. Exit code 4: something is not
+    supported."""
     from anneal.onnx import load
 
     model = load(asked.file, "cpu", structure_only=True)

@@ -221,7 +221,7 @@ class _Recording(flags.Reporting, flags.OnDevice):
 
 @flags.command(app, context_settings={"ignore_unknown_options": True})
 def record(task: _Recording) -> None:
-    """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o all that the studio
+    """Run a script and list every plan that it runs: kernels, nodes, times, source line; with -o, save what the studio
     shows of them.
     """
     from anneal.inspect import recording

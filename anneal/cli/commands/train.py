@@ -47,7 +47,9 @@ class _Options(flags.Reporting):
     batch: flags.Batch = None
     seed: int = flags.seed("weights, batches and sampling", default=1)
     lr: float | None = option("Peak learning rate; default: the example's.", "X")
-    precision: str = option("Of products, as by autocast: float32, float16 or bfloat16.", "DTYPE", default="float32")
+    precision: str = option(
+        "Dtype of matrix products: float32, float16 or bfloat16 (autocast).", "DTYPE", default="float32"
+    )
     log_every: int = number("Steps between log lines.", default=100)
     device: flags.DeviceFlag = None
     adapter: flags.AdapterFlag = None
@@ -165,8 +167,9 @@ def _joined(options: _Options) -> tuple[int, _Options]:
 
 
 def _statistics(training: Any, progress: Progress, last: bool = False) -> list[dict[str, float]]:
-    """Of each process: the median step, the part of the time that it waited for others, and the bytes that it sent in a
-    step. Empty where there is one process. At the `last` time with all times of steps."""
+    """For each process: the median step, the part of the time that it waited for others, and the bytes that it sent in
+    a step. Empty if there is one process. At the `last` time with all times of steps.
+    """
     group = training.group
     if group.size == 1:
         return []

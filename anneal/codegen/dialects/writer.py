@@ -20,8 +20,8 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.uop import ALU, DType, Ints, Op, UOp, covering, dtypes
 
-# Ops that every dialect so far writes alike, on values of any dtype: those with a sign, but for what rounds as Python's
-# do, or has bounds.
+# Ops that WGSL and C write alike, on values of any dtype: those with an infix sign, except `//` and `%`, which round as
+# Python's, `**`, and shifts, which have bounds.
 _SIGNED = ALU - {Op.IDIV, Op.MOD, Op.POW, Op.SHL, Op.SHR}
 ARITHMETIC = {Op.NEG: "(-{0})"} | {op: f"({{0}} {op.sign} {{1}})" for op in _SIGNED if op.sign}
 _BINDING = re.compile(r"\bp(\d+)(?=\b|_)")
@@ -69,7 +69,7 @@ class Shared(NamedTuple):
 
     @property
     def merged_name(self) -> str:
-        """Its name beside arrays of other programs."""
+        """The array's name in a module of several programs."""
         return self.name + "".join(filter(str.isalnum, self.element))
 
 
@@ -97,7 +97,7 @@ class Text(NamedTuple):
         return bool(self.shared) or self.launch.group > 1
 
     def bound(self, slots: Sequence[int]) -> Text:
-        """The same with other bindings: `slots[n]` in the place of n."""
+        """The text with other bindings: `slots[n]` in the place of n."""
         lines = tuple([_BINDING.sub(lambda m: f"p{slots[int(m[1])]}", line) for line in self.lines])
         return self._replace(bindings={slots[n]: b for n, b in self.bindings.items()}, lines=lines)
 
@@ -155,7 +155,7 @@ def variable_name(name: str) -> str:
 class Writer:
     """Prints one program; a dialect's own writer has the accesses to memory, and what is special about its ops."""
 
-    numbered: Callable[[int], str]  # a vector of the numbers of its lanes
+    numbered: Callable[[int], str]  # the text of a vector of lane numbers
     alu: Callable[[Stmt, UOp], str]  # the value of an op
     load: Callable[[Stmt, UOp], str]  # the value of memory
     store: Callable[[Stmt, UOp], None]
@@ -345,7 +345,7 @@ class Writer:
         """The op of `u` on operands that have texts."""
         template = self.template(u.op, u.src[-1].dtype, u)  # the first source of a choice is its condition
         if template.partition("(")[0].isidentifier() and "/" not in template:
-            args = [bare(a) for a in args]  # a call: its own parentheses are enough
+            args = [bare(a) for a in args]  # in a call its own parentheses are enough
         return template.format(*args)
 
     def share(self, stmts: Sequence[Stmt]) -> None:

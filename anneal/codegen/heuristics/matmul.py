@@ -64,7 +64,7 @@ class _Split:
         return batch * -(-sizes[0] // m) * -(-sizes[1] // n)
 
     def time(self, sizes: tuple[int, int, int], batch: int) -> float:
-        """Roughly: rounds of as many workgroups as there is room for, and the last."""
+        """The estimated time: full rounds of workgroups, and the last round."""
         whole, rest = divmod(-(-self.groups(sizes, batch) // _UNITS), len(self.speeds))
         rounds = whole * len(self.speeds) / self.speeds[-1] + (rest / self.speeds[rest - 1] if rest else 0)
         m, n, k = self.block
@@ -176,7 +176,7 @@ _BARRIERS = 1.5  # the time between two tiles of operands, in steps
 _JOINING = 32  # steps that threads which share a reduce wait for each other, each time their number doubles
 _START = 16  # the first loads and the stores of a workgroup, in steps, which other workgroups fill
 _REGISTERS = 65536  # of a multiprocessor
-_WHOLE_TILES = 32  # what must divide a symbolic extent for its tiles to divide it too
+_WHOLE_TILES = 32  # a symbolic extent divisible by this is divisible by its tiles
 
 
 @frozen
@@ -400,14 +400,16 @@ def _choices(product: _Product, target: Target) -> Iterator[tuple[float, int, _T
             staged = product.rows * (tile.m + 4) + product.columns * (tile.n + 4)
             room = product.itemsize * steps * share * staged + sums
             if threads <= target.max_threads and room <= target.workgroup_bytes:
-                # Of two tiles of one size the taller, where rows lie along memory, or the wider.
+                # Of two tiles of one size prefer the taller if rows are contiguous in memory, else the wider.
                 flat = (tile.rows < tile.columns) == product.down
                 yield _time(product, tile, share), rank + flat * len(_TILES), tile, share
             share *= 2
 
 
 def _time(product: _Product, tile: _Tile, share: int) -> float:
-    """Roughly its time: a multiprocessor holds as many workgroups as registers allow; with fewer it is slower."""
+    """The estimated time of a tile: a multiprocessor holds as many workgroups as registers allow; with fewer it is
+    slower.
+    """
     steps = product.steps
     warps = tile.threads * share / 32
     held = max(1, int(_REGISTERS / 32 / (1.5 * tile.results * product.products + 64) / warps))
@@ -416,7 +418,8 @@ def _time(product: _Product, tile: _Tile, share: int) -> float:
     if mine <= held:
         time = mine * _busy(held * warps) / _busy(mine * warps)
     else:
-        # What is left when all multiprocessors are full goes to those that are free first, several to one.
+        # The workgroups that are left when all multiprocessors are full go to those that are free first, several to
+        # one.
         whole, rest = divmod(groups / _UNITS, held)
         time = whole * held + (min(held, max(rest, 1 + 3 * rest / held)) if rest else 0)
     deep = -(-product.depth // (steps * share)) * steps * share + _JOINING * math.log2(share) + _START / held

@@ -21,8 +21,8 @@ _SHORT, _WINDOW = 4, 9  # iterations of loops that are written out
 _CHAINS = 8  # sums that a processor works on at once: two a cycle, each of which takes four
 _SCATTERED = 2.0  # loads that a store costs
 _STREAMED, _CACHE = 2.1, 1 << 15  # ... and one that finds nothing in the first cache, of so many bytes
-# ... and a number that all lanes take, and an access of which some lanes are no part: AVX-512 multiplies by numbers of
-# memory and has masks, others load the ones and compute the others.
+# ... the cost of a number that all lanes take, and of a masked access: AVX-512 multiplies by numbers in memory and has
+# masks; other processors load such numbers, and compute masked accesses.
 _BROADCAST, _MASKED = {16: 0.4, 8: 1.0, 4: 1.0}, {16: 1.5, 8: 2.0, 4: 2.0}
 
 
@@ -55,7 +55,7 @@ class _Kernel:
         return min(self.lanes, 2 * power_of_two(a.count - 1))
 
     def cost(self, access: _Access, v: Axis, lanes: int) -> float:
-        """Of an access to the lanes along `v`, in those of one vector."""
+        """The cost of an access to the lanes along `v`, relative to one vector access."""
         differs = _is_among(v, access.asked)
         if not _is_among(v, access.moved):
             return lanes if differs else _BROADCAST[self.target.lanes] + (access.asked > 0)
@@ -189,7 +189,7 @@ def _blocks(k: _Kernel, at: int, v: Axis) -> tuple[float, int, int, dict[int, in
 
 
 def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, int], at: int, lanes: int) -> float:
-    """Of one result's vector in an iteration, with blocks of so many results in registers."""
+    """The cost of one result's vector in an iteration, if registers hold blocks of so many results."""
     results = math.prod(blocks.values())
     total = 1.0 + 1 / results + max(0.0, 1 - results / _CHAINS) * 2
     held = results * len(k.reduces) + 1  # numbers for all lanes follow each other in one register

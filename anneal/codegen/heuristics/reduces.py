@@ -110,7 +110,7 @@ def _along_columns(facts: Facts, tuples: dict[Src, int], extent: int, most: int)
         opts += split("VECTORIZE", number, wide)
         while local < _COLUMNS and local * wide < columns.count:
             local *= 2
-        # Of few columns fewer to a workgroup: more workgroups, and less for each thread to do.
+        # With few columns each workgroup takes fewer: more workgroups, and less work for each thread.
         tall = power_of_two(extent // 4)
         while local > _FEWEST_COLUMNS and facts.outputs < local * wide * ENOUGH_GROUPS and local * tall > _THREADS:
             local //= 2
@@ -169,7 +169,7 @@ def _shared(facts: Facts, ranges: Src, threads: int, wide: int, words: int = 1) 
 
 _ROW_THREADS = 128  # of a workgroup, where rows are short enough to share one
 _WRITTEN = 64  # pieces of a row that one thread holds at most
-_NODES = 2048  # ... and nodes that they come to
+_NODES = 2048  # ... and nodes of their unrolled text
 # Three reduces and more (the gradient of a cross entropy) hold more than a row's values: their workgroups of 1,024 wait
 # for each other, and what does not fit into registers is better read again. On an H200, ms of 4,096 rows of 16,384,
 # 32,768 and 50,304 words with 1,024 threads and everything held: 0.82, 1.60, 3.11; with 256 threads: 0.58 (held), 1.43
@@ -189,7 +189,7 @@ def fused_reduces(facts: Facts, target: Target) -> Opts | None:
     whole = wide = facts.lanes(over)
     if wide == 1 and facts.packed:
         wide = facts.lanes(over, facts.packed)
-    # Of the loads only those of whole rows fill registers; a load for the reduce is the load for the store.
+    # Only loads of whole rows fill registers; the reduce and the store share a load.
     loads = {(u.src[0], tuple(sorted(t.arg[0] for t in form(u.src[1])[0] if t.op.name == "RANGE" and t not in over)))
              for u in facts.loads if any(u.varies_over(r) for r in over)}  # fmt: skip
     across = [form(u.src[1])[0].get(r, 0) for u in facts.loads for r in over if u.varies_over(r)]

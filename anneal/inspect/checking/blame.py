@@ -199,13 +199,15 @@ def _common(a: UOp, b: UOp) -> set[UOp]:
 
 
 def _tensor_sides(before: UOp, after: UOp) -> tuple[Bounded, Bounded] | None:
-    """Both sides on random numbers for what they have in common; what that does not settle is left out."""
+    """The values of both sides of a rule on random numbers, which replace their common nodes; elements that are not
+    determined by them are left out.
+    """
     if before.size > _SIDES or before.shape != after.shape:
         return None
     values = TensorValues({}, 1 << 22)
     rng = np.random.default_rng(0)
     common = _common(before, after)
-    # what is made of constants and indices alone has its value
+    # nodes made of constants and indices alone keep their values
     taken = [u for u in common if not all(x.op in _NUMBERS for x in toposort((u,))) and not common & {*toposort(u.src)}]
     taken += [u for u in toposort((before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
     for u in taken:

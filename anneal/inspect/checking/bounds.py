@@ -61,7 +61,7 @@ class Bounded(NamedTuple):
         return np.abs(self.value) if self.mass is None else self.mass
 
     def doubted(self, by: Bounded) -> Bounded:
-        """The same where `by`, which says what it is, is known; elsewhere it may be anything."""
+        """These values where `by`, on which they depend, is known; elsewhere anything."""
         return self if by.exact else Bounded(self.value, np.where(by.error > 0, np.inf, self.error))
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
@@ -119,7 +119,7 @@ def terms(count: float) -> float:
 
 @unheard()
 def apply(op: Op, dtype: DType, sources: Sequence[Bounded], kinds: Sequence[DType]) -> Bounded:
-    """One elementwise op on bounded values; `kinds` are the sources' dtypes."""
+    """Apply an elementwise op to bounded values; `kinds` are the sources' dtypes."""
     if op is Op.CAST:
         return cast(sources[0], kinds[0], dtype)
     if op is Op.BITCAST:
@@ -256,7 +256,7 @@ CHANGES: Mapping[Op, Callable[..., Array]] = covering(
         **dict.fromkeys((Op.NEG, Op.ABS), lambda value, x, e: e),
         Op.TAN: _tangent,
         **dict.fromkeys((Op.ADD, Op.SUB), lambda value, a, ea, b, eb: ea + eb),
-        # what is 0 for sure makes 0 of whatever is finite
+        # a factor that is surely 0 makes 0 of any finite number
         Op.MUL: lambda value, a, ea, b, eb: (
             np.where(ea == 0, 0.0, ea * (np.abs(b) + eb)) + np.where(eb == 0, 0.0, np.abs(a) * eb)
         ),

@@ -73,7 +73,7 @@ def _of_bools(op: Op, dtype: DType) -> Op:
 
 
 def joined(op: Op, dtype: DType, a: TermFacts, b: TermFacts) -> TermFacts:
-    """The terms of both."""
+    """The facts about the terms of both together."""
     meant = MEANINGS[_of_bools(op, dtype)]
     errors = np.maximum if op is Op.MUL and not dtype.is_float else meant
     both = meant(a.value, b.value), np.asarray(meant(a.size, b.size)), np.asarray(errors(a.error, b.error))
@@ -299,8 +299,8 @@ class KernelValues:
         return self._value(a, frame), self._value(b, frame)
 
     def lives(self, store: UOp) -> Iterator[tuple[Array, Array, Array]]:
-        """All points of `store` by number, the places in memory that it writes, and a mask of those that are read, in
-        pieces.
+        """The numbers of all points of `store`, the places in memory that it writes, and a mask of those that are read,
+        in pieces.
         """
         for frame, points, places in self._places(store):
             yield points, places, self._live(store, frame, points.size)
@@ -434,7 +434,7 @@ class KernelValues:
 
 
 def spread(a: Array, count: int) -> Array:
-    """The values of so many points; all are one where there is one."""
+    """The values of the given number of points, from an array that may have one for all."""
     return np.broadcast_to(a.ravel(), (count,))
 
 

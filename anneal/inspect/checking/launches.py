@@ -92,7 +92,7 @@ def _check_call(r: CheckRun) -> None:
 
 
 def _changed(r: CheckRun) -> Iterator[Difference]:
-    """The first value that is not any more what was written: its memory was given to another too early."""
+    """The first value that has changed since it was written: its memory was given to another value too early."""
     call = r.call
     for slot, mine in enumerate(call.args[: call.outputs]):
         size = r.trial.before[slot].size

@@ -152,7 +152,7 @@ def _pool(op: str) -> Named:
     def made(u: UOp, given: Src, arguments: tuple[Any, ...]) -> MaybeRecipe:
         kernel, strides, dilations, sides = arguments
         x, lead = given[0], len(u.shape) - len(kernel)
-        # a border as wide as the kernel is none that runtimes take
+        # runtimes refuse a border as wide as the kernel
         fits = u.dtype is dtypes.float32 and _plain(x.shape[lead:]) and 0 not in u.shape
         if not fits or any(max(pair) >= k for pair, k in zip(sides, kernel)):
             return None
@@ -211,7 +211,7 @@ def _add(u: UOp) -> MaybeRecipe:
 
 
 def _mean(u: UOp) -> MaybeRecipe:
-    """A sum times one over the number of what is summed."""
+    """A ReduceMean: a sum times 1 / (the number of its terms)."""
     if u.dtype not in _FLOATS or not u.shape:
         return None
     total, share = u.src

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anneal.errors import OnnxError
 from anneal.onnx.values import array_code, dtype_named
 from anneal.rewrite import FLOATS, INTEGERS
 from anneal.uop import ALU, COMPARE, DType, Nodes, Op, Src, UOp, covering, dtypes, toposort
@@ -32,8 +33,11 @@ def carrier(dtype: DType) -> DType:
 
 
 def code_of(dtype: DType) -> int:
-    """The TensorProto.DataType of a dtype."""
-    return array_code(dtype.name)
+    """The TensorProto.DataType of a dtype. Raises OnnxError for a dtype that ONNX does not have."""
+    code = array_code(dtype.name)
+    if not code:
+        raise OnnxError(f"export: ONNX has no type {dtype.name}; cast it first")
+    return code
 
 
 class GraphValue(NamedTuple):
@@ -71,7 +75,7 @@ class GraphWriter:
 
     # -- names ----------------------------------------------------------------------------------------------------
     def at(self, u: UOp) -> None:
-        """Name the nodes to come after the module in which `u` was made."""
+        """Name the following nodes after the module in which `u` was made."""
         path = ""
         for part in u.provenance[3].split("."):
             path += ("." if part.isdigit() and path else "/") + part if part else ""
@@ -389,7 +393,7 @@ def _unlike(rest: Term, b: Term, zero: Term) -> Term:
 
 
 def _idiv(a: Term, b: Term) -> Term:
-    """The floor of the quotient: what is left after the remainder divides evenly but for rounding."""
+    """The floor of the quotient: (a - remainder) / b, which is a whole number, except for rounding."""
     even = ((a - _mod(a, b)) / b).of("Round")
     return b.eq(0).where(a / b, even)
 

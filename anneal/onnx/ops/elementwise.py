@@ -98,7 +98,7 @@ def _functions(words: str) -> dict[str, tuple[Callable[..., Tensor], Fun]]:
 
 # -- operators of one value --------------------------------------------------------------------------------------------
 
-# Those that are methods of Tensor, and for which what is on the host is moved to the device.
+# Operators that are methods of Tensor; a value on the host is moved to the device for them.
 _METHODS = (
     "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf HardSwish Mish Relu Sigmoid Sin Sinh Softplus Softsign Tan Tanh"
 )

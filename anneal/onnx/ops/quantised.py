@@ -132,7 +132,7 @@ def by_range(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """DynamicQuantizeLinear, with the zero point as a float."""
     low, high = x.min().minimum(0), x.max().maximum(0)
     scale = (high - low) / 255
-    # Of nothing but zeros every scale is right.
+    # If all values are 0, any scale is right.
     scale = (scale == 0).where(1.0, scale)
     zero = (-low / scale).round().clamp(0, 255)
     return quantised(x, scale, zero, "uint8"), scale, zero

@@ -144,7 +144,7 @@ def Slice(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeAr
             raise fail(f"step 0 along axis {axis}")
         n = x.shape[axis]
         begin, end = [min(max(p, -_FAR), _FAR) if isinstance(p, int) else p for p in (begin, end)]
-        # Not Python's rule: a start before the first element is the first one when steps go backward, too.
+        # Unlike Python: with a negative step, too, a start before the first element means the first element.
         low, high = (0, n) if step > 0 else (-1, n - 1)
         first, last = [min(max(p + n if p < 0 else p, at), high) for p, at in ((begin, 0), (end, low))]
         if step != 1 and any(isinstance(p, UOp) for p in (first, last, n)):

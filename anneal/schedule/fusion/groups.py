@@ -118,7 +118,7 @@ class Groups:
         self.consumers = consumers
         self.groups, self.owner, self.materialised, self.cost_model = groups, owner, materialised, cost_model
         self.outputs = set(outputs)
-        self.patient = False  # whether others who read a producer may be told to wait for the join
+        self.patient = False  # whether other readers of a producer may be moved behind the join
         self.gone: set[FusionGroup] = set()
         self.readers: dict[UOp, dict[FusionGroup, None]] = {}
         for g in groups:
@@ -126,7 +126,7 @@ class Groups:
                 self.readers.setdefault(i, {})[g] = None
 
     def reads_instead(self, h: FusionGroup, g: FusionGroup, inputs: Iterable[UOp]) -> None:
-        """Let h be a reader of `inputs` in the place of g."""
+        """Note that h, instead of g, reads `inputs`."""
         for i in inputs:
             self.readers[i].pop(g, None)
             self.readers[i][h] = None
@@ -169,7 +169,7 @@ def extent(g: FusionGroup) -> int:
 
 
 def as_late_as_possible(groups: list[FusionGroup], owner: Owner) -> None:
-    """Make `level` the last one that leaves its readers theirs; `groups` are sorted."""
+    """Set each `level` to the latest one that does not move a group's readers; `groups` are sorted."""
     last = max((g.level for g in groups), default=0)
     level = dict.fromkeys(groups, last)
     for g in reversed(groups):

@@ -33,14 +33,15 @@ def refusals() -> AbstractContextManager[list[Refusal]]:
 
 
 class Joining(Groups):
-    """Groups join the producers of what they read."""
+    """Vertical fusion: each group takes in the groups that make its inputs, if that is right."""
 
     def run(self) -> list[FusionGroup]:
         for g in self.groups:
             if g.concatenates:
                 self.take_pieces(g)
             self.join_producers(g)
-        # Then with other readers of the producers put behind, the largest first: they gain most.
+        # Then again, and other readers of a producer may be moved behind the join; the largest groups first: they gain
+        # most.
         self.patient = True
         for g in sorted(self.groups, key=lambda g: -g.size):
             self.join_producers(g)
@@ -61,7 +62,7 @@ class Joining(Groups):
                 if p.opaque or g.opaque:
                     self.refused(p, g, partial(alone, p, g))
                 elif self.joined(p, g):
-                    again = True  # it has other inputs now
+                    again = True  # a joined group has other inputs, so it may join more
                     break
 
     def joined(self, p: FusionGroup, g: FusionGroup) -> bool:
@@ -142,7 +143,7 @@ class Joining(Groups):
         """
         for g in self.groups:
             u = g.roots[0]
-            # who reads the memory as it was runs before: it may need what the producer makes
+            # kernels that read the memory's old values run before, and may need what the producer makes
             if g.concatenates or (
                 u.op is Op.UPDATE and is_copy(u.src[0]) and len(self.readers.get(base(u.src[0].src[0]), ())) <= 1
             ):
@@ -151,7 +152,7 @@ class Joining(Groups):
         return [g for g in self.groups if g not in self.gone]
 
     def places(self, p: FusionGroup, g: FusionGroup, producers: Iterable[FusionGroup]) -> bool:
-        """Let p take in g, which places what it makes of p's results, if that is right."""
+        """Let p take in g, which writes what it makes of p's results into a part of memory, if that is right."""
         u = g.roots[0]
         parts = [u.src[1]] if u.op is Op.UPDATE else [pad.src[0] for pad in pieces_of(u, self.materialised)]
         in_pieces = g.in_pieces

@@ -465,7 +465,7 @@ def one_reduction(state: State, u: UOp) -> None:
 
 
 def rows_alone(state: State, u: UOp) -> None:
-    """A kernel of rows has no other reductions: it would not know its rows any more."""
+    """A kernel of rows has no other reductions, which would hide that its elements are rows."""
     if any(s in state.row_of for s in u.src):
         for s in u.src:
             r = state.open_reduce[s]
@@ -474,7 +474,7 @@ def rows_alone(state: State, u: UOp) -> None:
 
 
 def no_scalar_again(state: State, u: UOp) -> None:
-    """A scalar that takes more than next to nothing is materialised, not computed for every element."""
+    """A scalar is materialised, not computed again for every element, unless it is nearly free."""
     for s in u.src:
         if not s.shape and (state.open_reduce[s] is not None or state.cost[s] > state.cost_model.expand_cost):
             state.materialise(s, Reason.SCALAR)

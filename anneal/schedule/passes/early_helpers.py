@@ -54,7 +54,7 @@ def scattered(u: UOp, serial: bool) -> UOp:
         wide = UOp(Op.SCATTER_ADD, dtypes.float32, (index, value.cast(dtypes.float32)), u.arg)
         return scattered(wide, serial).cast(u.dtype)
     rows, n = u.arg[0], index.shape[0]
-    if serial and not isinstance(n, int):  # as many as there is memory for: a row of no number goes nowhere
+    if serial and not isinstance(n, int):  # rows for the largest size; an index that is no row's number is ignored
         index, value = taken(index + 1, numbers(int(index.size))) - 1, kept(value)
     index = materialised(index)
     if serial:
@@ -69,7 +69,7 @@ def scattered(u: UOp, serial: bool) -> UOp:
 
 
 def _starts(index: UOp, order: UOp, rows: int, n: int) -> UOp:
-    """The same by halving, in the sorted indices: for every row the number of them that are smaller."""
+    """The starts by binary search in the sorted indices: for every row the number of smaller ones."""
     keys, row = kept(taken(index, order)), numbers(rows + 1)
     below = row - row
     step = 1 << (n.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""Early rewrites on the tensor graph: what need not be scheduled goes, compound ops become simple ones."""
+"""Early rewrites on the tensor graph: nodes that need no kernel are removed, compound ops become simple ones."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def early_rewrites(sink: UOp, costs: CostModel) -> UOp:
 
 
 def _called(u: UOp, src: Src, costs: CostModel) -> UOp | None:
-    """The one op that a call of a rule's name is on such a device."""
+    """The op that the device has for a call by this rule's name."""
     name, arguments = u.arg[0].name, u.arg[0].arguments
     if costs.serial and name == "running" and helpers.is_sized(u):
         return UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), arguments)
@@ -96,7 +96,7 @@ _FROM_NOTHING = frozenset((Op.PAD, Op.GATHER, Op.SCATTER_ADD))  # zeros, where t
 
 
 def _in_place(order: Nodes) -> set[UOp]:
-    """Updates of what another update made for them alone: they need no copy of it."""
+    """Updates of a value that another update made and nothing else reads: they need no copy of it."""
     users = Counter([s for u in order for s in u.src])
     return {u for u in order if u.op is Op.UPDATE and u.src[0].op is Op.UPDATE and users[u.src[0]] == 1}
 
@@ -153,7 +153,7 @@ def _is_long(u: UOp, longest: int) -> bool:
 def _sorted(keys: UOp) -> UOp:
     n = keys.size
     blocks = -(-n // _BLOCK)
-    # unsigned, in the same order; what fills the last block is behind all else
+    # as unsigned keys in the same order; the padding of the last block comes last
     words = UOp(Op.BITCAST, _U32, (shaped(keys, n) ^ _I32.min,))
     if blocks * _BLOCK > n:
         words = Op.NOT(words).then(Op.PAD, ((0, blocks * _BLOCK - n),))

@@ -218,7 +218,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
     for n, c in enumerate(order):
         pairs = {}
         if c.args[0] in accepted and _is_copy_of(c, accepted[c.args[0]]):
-            continue  # of memory to itself: an update writes its part into it
+            continue  # the copy of memory onto itself is not needed: an update writes its part there
         for slot, v in enumerate(c.args[: c.outputs]):
             source = wanted.get(v)
             if v in updated:
@@ -377,7 +377,7 @@ class _Program:
         return max(accumulate(change))
 
     def frugal(self, base: Sequence[int]) -> list[int]:
-        """The order `base`, but what lets go of memory comes as soon as all it reads is there.
+        """The order `base`, except that a call that frees memory comes as soon as all its inputs are computed.
 
         A weight's gradient then stands behind the other readers of what it is made of, and not among all the others at
         the end, for which activations and their gradients would have to stay.
@@ -426,8 +426,9 @@ class _Program:
         return order
 
     def delayed(self, order: Sequence[int]) -> list[int]:
-        """The order with calls that ask for more memory than they let go of right before what needs them, where nothing
-        large stays longer for it."""
+        """The order in which each call that needs more memory than it frees comes right before its first reader, unless
+        something large would stay longer.
+        """
         _, last = self.lives(order)
         at = {n: place for place, n in enumerate(order)}
         wanted = dict.fromkeys(order, len(order))  # the place of the first call that needs it, as that is delayed

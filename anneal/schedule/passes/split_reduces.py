@@ -273,7 +273,7 @@ def _shrinks(product: UOp, consumers: dict[UOp, list[UOp]]) -> Nodes:
 
 
 def _part(part: _Part) -> Generator[_Part, Any, UOp]:
-    """A part of a value, cut out as near to the inputs as that goes."""
+    """A part of a value, cut out as near to the inputs as possible."""
     u, at = part
     below = _below(u, at)
     if not below:

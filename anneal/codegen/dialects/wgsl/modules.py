@@ -229,7 +229,7 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     return "\n".join([*head, *helpers, *accesses, main, body, "}"]) + "\n"
 
 
-# All threads of a workgroup come to every matrix; the indices of threads are not looked into to see that.
+# All threads of a workgroup reach every matrix op, which the compiler cannot prove from the thread indices.
 _UNIFORMITY = tuple(
     f"diagnostic(off, {rule});" for rule in ("chromium.subgroup_matrix_uniformity", "subgroup_uniformity")
 )

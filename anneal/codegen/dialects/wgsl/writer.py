@@ -20,7 +20,7 @@ from anneal.uop import Op, UOp, dtypes
 
 _READ_AT_ONCE = 8  # partial results that one thread combines between two barriers
 _MIXED = frozenset((Op.ADD, Op.SUB, Op.MUL))  # WGSL takes a vector and a scalar
-# Of a zero that it sees a compiler may make a zero (x * 0.0), a negation (0.0 - x), or anything (x / 0.0).
+# A compiler that sees a zero may fold x * 0.0 to zero and 0.0 - x to a negation, and x / 0.0 to anything.
 _BY_ZERO = frozenset((Op.SUB, Op.MUL, Op.DIV, Op.RECIP, Op.IDIV, Op.MOD, Op.POW))
 # x - x and x / x are no 0 and no 1 where x is infinite or nan.
 _OF_ITSELF = frozenset((Op.SUB, Op.DIV))
@@ -37,7 +37,7 @@ LINES = {
 
 
 def _is_zeros(u: UOp) -> bool:
-    """True if it chooses between 0.0 and -0.0, which a compiler may take for equal."""
+    """True if a node chooses between 0.0 and -0.0, which a compiler may take for equal."""
     if u.op is not Op.WHERE or not u.dtype.is_float:
         return False
     return all(x.op is Op.CONST and x.arg == 0 for x in u.src[1:])
@@ -72,7 +72,7 @@ class WgslWriter(Writer):
         left, right = factors(u.src[0])
         rows, columns = left.src[1].src[1], right.src[1].src[2]
         kind = f"subgroup_matrix_result<{type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
-        self.line(s.depth, f"var {name} = {kind}();")  # said aloud: in a loop drivers keep what it held before
+        self.line(s.depth, f"var {name} = {kind}();")  # explicit: drivers keep its last value in a loop
 
     def update(self, s: Stmt, u: UOp) -> None:
         if not is_product(u):
@@ -100,8 +100,9 @@ class WgslWriter(Writer):
         return name
 
     def matrix(self, s: Stmt, index: UOp) -> tuple[str, str, str]:
-        """Of the matrix at `index` the type, the arguments that say where it begins, and those that say how it lies
-        there: whether neighbours in memory stand in one column, and the elements between two rows, or two columns."""
+        """The type of the matrix at `index`; the arguments that say where it begins; and those of its layout: whether
+        it is column-major, and its stride.
+        """
         _, rows, columns, _ = index.src
         dtype, steps = index.arg
         kind = f"{_ROLES[rows.arg[1], columns.arg[1]]}<{type_of(dtype)}, {extent(columns)}, {extent(rows)}>"
@@ -163,7 +164,7 @@ class WgslWriter(Writer):
             index = self.called("n", s.depth, index)
         kind = stored_type(u.dtype)
         if u.arg is not None:
-            # The other lanes of these vectors are asked for, too: they are read once.
+            # The other lanes of these vectors are needed, too; each vector is read once.
             read = self.gathered.get(s.src[:2])
             if read is None:
                 read = self.gathered[s.src[:2]] = [self.name("x") for _ in range(lanes)]
@@ -315,7 +316,8 @@ class WgslWriter(Writer):
         if constants:
             # unlike bits: of two alike a compiler would know that they are equal
             args[1:] = [self.hidden(o, "(zero_bits << 1u)") for o in s.src[1:]]
-            # All constants: behind a variable, so that no compiler works it out, and rejects it, ahead of time.
+            # If all operands are constants, one goes through a variable: a compiler could fold the expression, and
+            # reject it.
             first = s.src[0]
             assert isinstance(first, UOp)
             name = self.name("v")
@@ -334,7 +336,8 @@ class WgslWriter(Writer):
             return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
         if op in (Op.MAX, Op.MIN) and kind == "float" and a.op is Op.CONST:
-            # Of a comparison with a constant first NVIDIA's compiler (580.159) makes a maximum, which drops nan.
+            # NVIDIA's compiler (580.159) turns a comparison whose first operand is constant into a maximum, which drops
+            # nan.
             args.reverse()
         if op in _OF_ITSELF and kind == "float" and args[0] == args[1]:
             args[1] = unseen(a.dtype, args[1], lanes)

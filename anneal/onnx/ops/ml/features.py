@@ -365,7 +365,7 @@ def SVMClassifier(
     labels = labelled(chosen, classlabels_ints, classlabels_strings)
     if scores.shape[1] > 1:
         return labels, TRANSFORMED[how.post_transform](scores)
-    # One decision between two classes: a score for each.
+    # A single score decides between two classes: make a score for each.
     if count == 2 and how.post_transform in ("NONE", "LOGISTIC"):
         return labels, TRANSFORMED[how.post_transform](Tensor.cat([-scores, scores], dim=1))
     if how.post_transform == "PROBIT":
