@@ -1,4 +1,4 @@
-"""Programs of several participants: tensors to add up, gather and hand round; groups of processes and threads."""
+"""Programs of several participants: tensors to add up, gather and hand round; groups of processes."""
 
 from typing import TYPE_CHECKING
 
@@ -20,11 +20,9 @@ from anneal.distributed.collectives import (
 from anneal.distributed.groups import (
     Alone,
     ReduceOp,
-    ThreadGroup,
     destroy_process_group,
     get_rank,
     get_world_size,
-    in_threads,
     init,
     init_process_group,
     is_available,
@@ -44,8 +42,8 @@ else:
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "Alone", "Group", "GroupError", "MPIGroup", "ReduceOp", "ThreadGroup", "all_gather", "all_reduce",
+    "Alone", "Group", "GroupError", "MPIGroup", "ReduceOp", "all_gather", "all_reduce",
     "average_gradients", "barrier", "broadcast", "broadcast_all", "buckets", "clip_parts", "destroy_process_group",
-    "gathered", "gathered_later", "get_rank", "get_world_size", "in_threads", "init", "init_process_group",
+    "gathered", "gathered_later", "get_rank", "get_world_size", "init", "init_process_group",
     "is_available", "is_initialized", "rank", "recv", "reduce_scatter", "send", "size", "started_ranks", "world",
 ]  # fmt: skip

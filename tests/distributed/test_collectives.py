@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anneal.distributed import Group, GroupError, ThreadGroup, all_gather, all_reduce, broadcast, in_threads
+from anneal.distributed import Group, GroupError, all_gather, all_reduce, broadcast
 from anneal.errors import DTypeError, JitError, ShapeError, TransformError
 from anneal.runtime import Collective, HostCall, Launch, Step, default_device, observed
 from anneal.tensor import Tensor, jit, realize
 from anneal.transforms import grad, jvp, vmap
+from tests.distributed.threads import ThreadGroup, in_threads
 
 
 def given(group: Group, *shape: int) -> Any:

@@ -21,6 +21,7 @@ from anneal.tensor import Tensor
 from benchmarks.distributed_kills import kills
 from tests.distributed.program import CHECKS
 from tests.distributed.ranks import ROOT, needs_mpi, run
+from tests.distributed.threads import ThreadGroup
 
 HERE = "tests/distributed"
 
@@ -137,6 +138,6 @@ def test_what_cannot_be_is_said(call: Any, error: type[Exception], message: str)
 
 
 def test_parts_have_to_be_equal() -> None:
-    (first, _) = distributed.ThreadGroup.of(2)
+    (first, _) = ThreadGroup.of(2)
     with pytest.raises(ShapeError, match=r"shape \(3,\) has no 2 equal parts"):
         reduce_scatter(Tensor(np.ones(3, np.float32)), first)

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from anneal import nn
-from anneal.distributed import ThreadGroup, all_reduce, average_gradients, in_threads
+from anneal.distributed import all_reduce, average_gradients
 from anneal.errors import GradientError, ShapeError
 from anneal.runtime import Collective, Launch, Step, default_device, observed
 from anneal.tensor import Tensor, jit
+from tests.distributed.threads import ThreadGroup, in_threads
 
 Optimisers = Callable[[Any], nn.Optimizer]
 PARTS = 2

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from anneal.backend import Storage
-from anneal.distributed import all_reduce, in_threads
+from anneal.distributed import all_reduce
 from anneal.runtime.recording import in_turn
 from anneal.tensor import Tensor, jit
 from anneal.uop import dtypes
+from tests.distributed.threads import in_threads
 
 
 @dataclass(frozen=True)
