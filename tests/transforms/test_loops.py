@@ -283,6 +283,17 @@ def test_a_while_loop_has_tangents_and_no_gradient() -> None:
     near(around[0].detach(), np.float32(15 - 13))
 
 
+def test_a_gradient_passes_what_a_while_loop_computes_of_constants_beside_a_variable() -> None:
+    def f(x: Any) -> Any:
+        _, doubled, last = an.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2, s[2] * x), (0, OVER, x))
+        return (doubled * x).sum(), last.sum()
+
+    x = Tensor([1.0, 2.0])
+    assert an.grad(lambda x: f(x)[0])(x).tolist() == (OVER * 8).tolist()
+    with pytest.raises(GradientError, match="while_loop has no reverse derivative"):
+        an.grad(lambda x: f(x)[1])(x)
+
+
 def test_examples_leave_a_while_loop_one_by_one() -> None:
     def f(x: Tensor) -> Any:
         return an.while_loop(lambda s: s[0] < x, lambda s: (s[0] * 2, s[1] + 1), (1.0, 0))
