@@ -110,7 +110,7 @@ def backward(
         result._spent = True
         # no backward comes this way again: a list of losses must not keep every step's graph and parameters alive
         if result.late is None and (memory := storage_of(result.uop)) is not None:
-            memory.made_by = None
+            memory.made_by, memory.spent = None, True
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
 
