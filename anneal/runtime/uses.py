@@ -187,7 +187,7 @@ def _made_again(logs: Iterable[Log]) -> None:
     """
     new: dict[int, Any] = {}
     done: dict[int, tuple[Any, Any]] = {}
-    below: set[Any] = {None}  # the memory that such nodes are over
+    below: set[Any] = set()  # the memory that such nodes are over
     try:
         for log in logs:
             for run, given, refs, made in log:
@@ -216,7 +216,8 @@ def _made_again(logs: Iterable[Log]) -> None:
         old = r()
         if old is None or old._spent or not old._wants:
             continue
-        if (storage := storage_of(old.uop)) in below:
+        storage = storage_of(old.uop)
+        if storage is None or storage in below:
             old.late, old.uop = None, t.uop
         else:
             storage.origin = t.uop
