@@ -37,6 +37,7 @@ class Storage:
         "place",
         "reused",
         "size",
+        "spent",
     )
 
     def __init__(self, size: int, dtype: DType, device: str, host: Array | None = None) -> None:
@@ -46,6 +47,7 @@ class Storage:
         self.reused = False
         # The graph these values were computed from, or what makes it, where a gradient has to go on through it.
         self.made_by: UOp | Callable[[], UOp] | None = None
+        self.spent = False  # whether a backward pass has used that graph up
         self.owner = nothing  # a weak reference to the tensor that shows this memory
         self.leaf: weakref.ref[Any] | None = None  # the leaf that shows it, where one does
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)

@@ -196,14 +196,12 @@ class LoadedModel:
         program: ModelProgram,
         device: str,
         budget: int = BUDGET,
-        float64: str = "float32",
         elements: int | None = None,
         shapes: ByName | None = None,
     ) -> None:
         self.program = program
         self.device = device
         self.budget = budget
-        self.float64 = float64
         self.elements = elements
         graph = program.graph
         self.bounds = SizeBounds(shapes or {}, graph.inputs)
@@ -256,7 +254,6 @@ class LoadedModel:
             justified if self.elements is None else self.elements,
             reads=reads,
             training=training,
-            float64=self.float64,
             watch=watch,
         )
 
@@ -302,7 +299,7 @@ class LoadedModel:
         try:
             # what goes to a plan with Variables is uploaded to memory with room for the largest
             place = device_array if self.bounds.variables.keys() & set(info.shape or ()) else uploaded
-            return place(value, self.device, self.float64)
+            return place(value, self.device)
         except DTypeError as e:
             raise OnnxError(f"input {info.name!r}: {e}") from None
 

@@ -521,7 +521,7 @@ class _Part:
         if not fits_device(value.dtype) or not value.size:
             raise _UnfitError
         try:
-            return uploaded(value, run.device, run.float64)
+            return uploaded(value, run.device)
         except DTypeError:
             raise _UnfitError from None
 

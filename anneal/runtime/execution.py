@@ -140,7 +140,7 @@ def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages:
             now = t.late or t.uop
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
-                if t._base or (t._wants and grad):
+                if t._base or (t._wants and (grad or not t._leaf)):
                     t._settle(leaf)
                 else:
                     t.uop, t.late = leaf, None
@@ -265,7 +265,7 @@ def begun(exchange: Exchange, inputs: Nodes, device_name: str, now: bool = False
 
 def _are_plain(group: Handles) -> bool:
     """True if nothing but values is to be noted of tensors: a gradient may go on through memory of the others."""
-    return not here.grad or not any(t._wants and not t._leaf and not t._spent for t in group)
+    return not any(t._wants and not t._leaf and not t._spent for t in group)
 
 
 def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering, lines: Sequence[Line]) -> bool:

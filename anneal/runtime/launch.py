@@ -309,7 +309,7 @@ class Round:
         if more and not (copied and self._copied(more)):
             return False
         for s in self.storages:
-            s.made_by = None
+            s.made_by, s.spent = None, False
         self._writing = True
         return True
 

@@ -293,6 +293,8 @@ class _BoundLoop(BoundCall):
         self.rows = [Storage(int(r.size) * room, r.dtype, device.name) for r in results[n:]]
         roots = [at + (-1 if loop.reverse else 1), *results[:n]]
         for r, s in zip(results[n:], self.rows, strict=True):
+            if not s.size:  # there is nothing to write
+                continue
             leaf = buffer_leaf(s, (room, *r.shape))
             begins = (None, *[0] * len(r.shape))
             row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))

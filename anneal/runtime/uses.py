@@ -187,6 +187,7 @@ def _made_again(logs: Iterable[Log]) -> None:
     """
     new: dict[int, Any] = {}
     done: dict[int, tuple[Any, Any]] = {}
+    below: set[Any] = set()  # the memory that such nodes are over
     try:
         for log in logs:
             for run, given, refs, made in log:
@@ -198,6 +199,7 @@ def _made_again(logs: Iterable[Log]) -> None:
                         results = [run(tensors[0])]
                     elif x is not None and u is not None:
                         results = [type(x)._from_uop(u, x._device, True)]
+                        below.add(storage_of(u.src[0]))
                 elif tensors.count(None) < len(tensors):
                     known = isinstance(given, Given)
                     results = given.made_again(log, run, tensors) if known else _replaced(log, tensors, *given)
@@ -215,7 +217,7 @@ def _made_again(logs: Iterable[Log]) -> None:
         if old is None or old._spent or not old._wants:
             continue
         storage = storage_of(old.uop)
-        if storage is None:
+        if storage is None or storage in below:
             old.late, old.uop = None, t.uop
         else:
             storage.origin = t.uop

@@ -518,8 +518,10 @@ class Tensor(Methods):
         if self._base is not None:
             self._is_part()  # or it lets go of what it was a part of
         done = self._spent if not self._leaf else self.late is not None and not self.late.is_used()
-        if done or not (self._wants and here.grad):
+        if done or not (self._wants and (here.grad or not self._leaf)):
             self.uop, self.late = view, None
+            if self._spent and (storage := storage_of(view)) is not None:
+                storage.spent = True
             return
         late, computed = self.late, is_computed_late(self) and not self._leaf
         if late is not None and late.is_used():

@@ -96,7 +96,7 @@ def backward(
         reached = None if numbering is None else _known(numbering, result, seed, live, retain)
         if not reached and not (reached is False and here.effects != effects):
             reached = _added(result if create_graph else None, [(result.uop, seed)], _nodes_of(live, result))
-    if not reached:
+    if not reached and (inputs is None or not live):
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was freed since"
@@ -110,7 +110,7 @@ def backward(
         result._spent = True
         # no backward comes this way again: a list of losses must not keep every step's graph and parameters alive
         if result.late is None and (memory := storage_of(result.uop)) is not None:
-            memory.made_by = None
+            memory.made_by, memory.spent = None, True
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
 

@@ -62,7 +62,7 @@ class _Pulled:
             if carried <= targets:
                 break
             targets |= carried
-        self.rows = {k: _like(r) for k, r in enumerate(results[n:]) if given[n + k]}
+        self.rows = {k: _like(r) for k, (r, g) in enumerate(zip(results[n:], given[n:])) if g}
         self.ends: dict[int, UOp] = {}  # of what is carried: what stands for a cotangent
         more = {k for k in range(n) if given[k] and self.carried[k] in targets}
         while True:  # what has a cotangent before a turn has one after it
@@ -149,13 +149,15 @@ def _with_rows(loop: Loop, pulled: _Pulled) -> tuple[Loop, dict[UOp, int]]:
 
 
 def _pull_loop(loop: Loop, src: Nodes, given: Some, wants: Flags) -> Some:
+    n = loop.carried
+    pulled = _Pulled(loop, [g is not None for g in given], wants)
     if loop.tests:
+        if not (pulled.ends or pulled.sums):  # what has a cotangent depends on nothing that wants one
+            return [None] * len(src)
         raise GradientError(
             f"{loop.name} has no reverse derivative, because the number of its turns is not known before: use scan, or "
             "fori_loop with ints as bounds; jvp goes through it, and detach() on what goes in stops gradients"
         )
-    n = loop.carried
-    pulled = _Pulled(loop, [g is not None for g in given], wants)
     longer, place = _with_rows(loop, pulled)
     made = longer.nodes(tuple(src))
     rows = {u: _like(u) for u in place}

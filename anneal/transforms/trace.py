@@ -197,6 +197,7 @@ class Trace:
         self._above: dict[UOp, None] = {}  # the stand-ins and what is known to depend on them
         self._assigned: list[weakref.ref[Tensor]] = []
         self._tracers: list[weakref.ref[Tensor]] = []
+        self._watches = [(watch, len(watch)) for watch in here.assigned]
         self.inside: set[UOp] = set()  # nodes in checkpoints of a loop's body
 
     # -- the call -------------------------------------------------------------------------------------------------
@@ -336,8 +337,8 @@ class Trace:
                 )
         # what stands for an argument may be changed in place: the caller's tensor is another; draws are counted once
         mine = [t for r in self._tracers if (t := r()) is not None]
-        mine += [t for r in here.recordings for generator in r.drawn for t in generator.counters()]
-        for t in self.assigned(mine, lambda t: often or t.uop in self._above):
+        counters = [t for r in here.recordings for generator in r.drawn for t in generator.counters()]
+        for t in self.assigned([*mine, *counters], lambda t: often or t.uop in self._above):
             if t.uop in self._above:
                 raise TransformError(
                     f"{self.name}: the function assigned a value of one example, or turn, to a tensor of shape "
@@ -348,6 +349,10 @@ class Trace:
                 "once, however often it is run, and the change would be made once: carry the tensor, or return it"
             )
         self._assigned.clear()
+        # what stands for an argument, and lives on in a cycle, has no values that a jit function could compute
+        tracers = {id(t) for t in mine}
+        for watch, before in self._watches:
+            watch[before:] = [r for r in watch[before:] if id(r()) not in tracers]
 
     def assigned(self, mine: Sequence[Tensor], counts: Callable[[Tensor], bool] = lambda _: True) -> list[Tensor]:
         """The tensors that the function assigned and that others see, which `mine` are not.

@@ -70,7 +70,14 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes) -> list[UOp | Non
     """
     nodes = list(map(base_of, targets))
     with backward_phase():
-        grads = pull_back(seeds, *paths(_order([root for root, _ in seeds], set(nodes)), nodes))
+        order = _order([root for root, _ in seeds], set(nodes))
+        spent = [u for u, _ in order if u.op is Op.BUFFER and getattr(u.arg, "spent", False)]
+        grads = pull_back(seeds, *paths(order, [*nodes, *spent]))
+        if not grads.keys().isdisjoint(spent):
+            raise GradientError(
+                "backward: it passes a result whose backward was taken before, and whose graph is gone: call that "
+                "backward with retain_graph=True, or use detach() on the result where no gradient should flow through it"
+            )
         a = arena()
         out: list[UOp | None] = []
         with a.untracked():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -398,3 +399,56 @@ def test_mixed_second_derivatives_are_symmetric(f: Callable[[Tensor, Tensor], Te
     ((_, right), (left, _)) = hessian(lambda a, b: ((f(a, b) + 1.0) ** 2).sum(), argnums=(0, 1))(a, b)
     right, left = right.reshape(6, 6), left.reshape(6, 6)
     np.testing.assert_allclose(right.numpy(), left.T.numpy(), rtol=1e-9, atol=1e-12)
+
+
+READS: dict[str, Callable[[Tensor], Any]] = {
+    "item": lambda y: y.sum().item(),
+    "tolist": lambda y: y.tolist(),
+    "realize": lambda y: y.realize(),
+    "printed": str,
+    "read later": lambda y: (y * 2).tolist(),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("mode", [no_grad, autograd.inference_mode, autograd.enable_grad])
+def test_gradients_pass_what_was_read_in_any_mode(read: str, mode: Any) -> None:
+    for shared in (False, True):
+        x = Tensor([1.0, 2.0], requires_grad=True)
+        y = x * 3
+        z = y * y
+        with mode():
+            READS[read](z if shared else y)
+            READS[read](y)
+        (z * x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.tolist() == [27.0, 108.0]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_a_gradient_that_passes_a_spent_result_is_complete_or_an_error(before: bool, shape: tuple[int, ...]) -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = (x * x).sum() if not shape else x * x
+    if before:
+        y.tolist()
+    y.backward(y.ones_like())
+    assert x.grad is not None
+    y.tolist()
+    for use in (lambda y: x * y, lambda y: y.reshape(-1) * x, lambda y: x + y.exp()):
+        with pytest.raises(GradientError, match="whose backward was taken before"):
+            use(y).sum().backward()
+        with pytest.raises(GradientError, match="whose backward was taken before"):
+            autograd.grad(use(y).sum(), x)
+        x.grad = None
+        use(y.detach()).sum().backward()
+        assert x.grad is not None
+    total = Tensor(0.0)
+    for _ in range(20):  # memory of rounds before is taken again, for results that are not spent
+        loss, other = (x * x).sum(), (x * 3).sum()
+        loss.backward()
+        total = total + loss.item()
+        other.tolist()
+        x.grad = None
+        (other * x).sum().backward()
+        assert x.grad.tolist() == [18.0, 18.0]

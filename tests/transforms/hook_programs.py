@@ -115,6 +115,13 @@ y = x ** 2; y.register_hook(s.append); T.autograd.grad((y ** 3).sum(), x, create
     (s[0] * x).sum().backward() -> s[0].requires_grad, x.grad
 y = x ** 2; y.register_hook(lambda g: s.append(g * x)); (y ** 3).sum().backward(); x.grad = None;
     (s[0] * x).sum().backward() -> s[0].requires_grad, x.grad
+y = (x * x).sum(); y.tolist(); q = y.sum(); g = T.autograd.grad(q, y, retain_graph=True)[0];
+    (q * y).backward() -> g, x.grad
+y = x * x; y.tolist(); q = y.reshape(2, 1); q.tolist(); y.register_hook(lambda g: g * 10);
+    (q * q + y.sum()).sum().backward() -> x.grad
+y = x * x; y.tolist(); q = y.view(1, 2).view(2); z = q * q; z.tolist(); y.retain_grad();
+    (z + y).sum().backward() -> y.grad, x.grad
+z = x.sum() * 2; w = y0.clone().requires_grad_(); z.backward(inputs=[w]) -> w.grad, x.grad
 """
 # before each program: a module of several arguments and results, and hooks that note what they get
 _BEFORE = """

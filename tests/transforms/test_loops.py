@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -283,6 +284,17 @@ def test_a_while_loop_has_tangents_and_no_gradient() -> None:
     near(around[0].detach(), np.float32(15 - 13))
 
 
+def test_a_gradient_passes_what_a_while_loop_computes_of_constants_beside_a_variable() -> None:
+    def f(x: Any) -> Any:
+        _, doubled, last = an.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, s[1] * 2, s[2] * x), (0, OVER, x))
+        return (doubled * x).sum(), last.sum()
+
+    x = Tensor([1.0, 2.0])
+    assert an.grad(lambda x: f(x)[0])(x).tolist() == (OVER * 8).tolist()
+    with pytest.raises(GradientError, match="while_loop has no reverse derivative"):
+        an.grad(lambda x: f(x)[1])(x)
+
+
 def test_examples_leave_a_while_loop_one_by_one() -> None:
     def f(x: Tensor) -> Any:
         return an.while_loop(lambda s: s[0] < x, lambda s: (s[0] * 2, s[1] + 1), (1.0, 0))
@@ -319,6 +331,7 @@ def test_trees_numbers_and_no_turns() -> None:
         lambda c, x: ({"n": c["n"] + x["b"][0], "s": c["s"]}, (x["a"] * 2, None)), {"n": 0, "s": 1.5}, xs
     )
     near((carry, rows), ({"n": np.int32(6), "s": np.float32(1.5)}, (array(3, 2) * 2, None)))
+    assert not an.scan(lambda c, x: (c, x[:0]), 2.0, an.zeros(2, 3))[1].any()  # rows without elements
     carry, row = an.scan(lambda c, x: (c + x.sum(), x > 0), 2.0, an.zeros(0, 3))
     assert (carry.item(), row.shape, row.dtype) == (2.0, (0, 3), an.bool)
     assert an.fori_loop(4, 2, lambda i, v: v * i, Tensor(5.0)).item() == 5.0
@@ -828,3 +841,19 @@ def test_a_while_loop_that_a_gradient_has_to_flow_through_is_refused_in_a_body()
     ):
         with pytest.raises(GradientError, match="while_loop has no reverse derivative"):
             an.grad(lambda x: f(x).sum())(an.tensor([0.3, 0.9]))  # noqa: B023
+
+
+def test_what_a_body_was_given_may_live_on_in_a_cycle_while_a_jit_function_runs() -> None:
+    def turn(c: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept: list[Any] = [c.mul_(2)]
+        kept.append(kept)
+        return c * x, c.sum()
+
+    for f in (lambda c, xs: an.scan(turn, c, xs)[0], lambda c, xs: an.vmap(turn)(c * 1, xs)[1]):
+        jitted = an.jit(f)
+        gc.disable()
+        try:
+            for _ in range(3):
+                near(jitted(an.ones(3), xs := an.arange(3.0)), f(an.ones(3), xs))
+        finally:
+            gc.enable()
