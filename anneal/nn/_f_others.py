@@ -498,7 +498,7 @@ def _mixed(
 
 
 def _mask(attn: Tensor | None, padding: Tensor | None, is_causal: bool, like: Tensor, s: int) -> Tensor | None:
-    """Both masks as one that is added to the scores (batch, heads, l, s). True in one leaves out."""
+    """The two masks as one that is added to the scores (batch, heads, l, s); True in a mask leaves a position out."""
     batch, heads, l, _ = like.shape
     if is_causal and attn is None:
         attn = Tensor.ones(l, s, dtype="bool", device=like.device).triu(1)
