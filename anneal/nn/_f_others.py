@@ -454,7 +454,7 @@ def multi_head_attention_forward(
             f"{embed_dim_to_check}), and {num_heads} heads divide that width; it has shape {query.shape}"
         )
     if single:
-        batched = {x: x.unsqueeze(1) for x in (query, key, value)}  # what is one tensor stays one
+        batched = {x: x.unsqueeze(1) for x in (query, key, value)}  # equal arguments stay one tensor
         query, key, value = [batched[x] for x in (query, key, value)]
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
