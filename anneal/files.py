@@ -16,7 +16,7 @@ from typing import IO, Any
 
 try:
     import fcntl
-except ImportError:  # Windows, which removes no file that is open: there that is the lock
+except ImportError:  # on Windows an open file cannot be removed, which serves as the lock
     fcntl = None  # type: ignore[assignment]
 
 StrPath = str | os.PathLike[str]

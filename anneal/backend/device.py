@@ -191,7 +191,7 @@ class BoundCache(Weighed[Ints, tuple[T, object]], Generic[T]):
         self.keep(key, (made, owner), weight)
 
     def drop(self, owner: object, buffers: Iterable[object]) -> None:
-        """Keep it no longer: it failed."""
+        """Forget a batch that failed."""
         if (key := (id(owner), *map(id, buffers))) in self:
             del self[key]
 
@@ -420,7 +420,7 @@ class Device(ABC, Generic[Buffer]):
             buffers: the buffers.
         """
         self._returned.extend(buffers)
-        if self._returned and self.lock.acquire(blocking=False):  # else whoever has it looks before it allocates
+        if self._returned and self.lock.acquire(blocking=False):  # else its holder takes them before it allocates
             try:
                 self._reclaim()
             finally:

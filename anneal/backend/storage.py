@@ -49,7 +49,7 @@ class Storage:
         self.made_by: UOp | Callable[[], UOp] | None = None
         self.spent = False  # whether a backward pass has used that graph up
         self.owner = nothing  # a weak reference to the tensor that shows this memory
-        self.leaf: weakref.ref[Any] | None = None  # the leaf that shows it, where one does
+        self.leaf: weakref.ref[Any] | None = None  # the leaf node that shows this memory, if there is one
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
         self.derivative: Any = None  # of memory that stands for a call: what knows the call's derivative
         self.line: tuple[Any, int] | None = None  # the user's code and line that computes it, where not the node's own

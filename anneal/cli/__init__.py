@@ -102,5 +102,5 @@ def _say_stopped() -> None:
     try:
         sys.stderr.write("stopped\n")
         sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):  # there is no place for it
+    except (AttributeError, OSError, ValueError):  # stderr is closed or full
         pass

@@ -146,7 +146,7 @@ class Dashboard(PlainLines):
                 lines = frame(self._start, self._progress, min(width, _WIDEST), min(height, _TALLEST), self._said[-1:])
                 data(_drawing(_painted(lines, width), *self._size), end="")
             except BaseException as error:
-                self._failed = error  # the thread that trains raises it
+                self._failed = error  # the training thread raises it
 
     def _print(self) -> None:
         """The last frame, for the terminal to keep."""

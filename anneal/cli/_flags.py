@@ -33,7 +33,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 # -- completion: names that the compiler has stand in a table, since importing it takes a while ----------------------
 
-Items = list[tuple[str, str]]  # what is typed, and what it is
+Items = list[tuple[str, str]]  # a completion, and its description
 
 
 def models(incomplete: str) -> Items:

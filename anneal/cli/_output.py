@@ -31,7 +31,7 @@ class _Said:
         self.json = self.quiet = False
         self.going_on = False
         self.holder: Callable[[str], None] | None = None  # gets the messages while something fills the terminal
-        self.dashboard: Any = None  # the one that has the terminal
+        self.dashboard: Any = None  # the Dashboard that has the terminal
 
 
 NOW = _Said()

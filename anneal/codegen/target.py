@@ -41,7 +41,7 @@ class MatrixShape:
     k: int
 
 
-HALVES = MatrixShape("float16", "float32", 16, 16, 16)  # those that kernels are made of
+HALVES = MatrixShape("float16", "float32", 16, 16, 16)  # the matrices that kernels use
 
 
 @frozen

@@ -33,7 +33,7 @@ class ReduceOp:
 
 
 class Alone(Group):
-    """A group of one participant, whose exchanges give what they get.
+    """A group of one participant, whose exchanges return their arguments.
 
     >>> [a.tolist() for a in Alone().all_reduce([np.ones(2)], "sum")]
     [[1.0, 1.0]]
@@ -45,7 +45,7 @@ class Alone(Group):
         return [arrays]
 
 
-_groups: list[Group] = []  # the world, once there is one
+_groups: list[Group] = []  # the group of all processes, once `init` made it
 
 
 def started_ranks() -> int:

@@ -91,7 +91,7 @@ class MPIGroup(Group):
         self._results: dict[tuple[Any, ...], list[Array]] = {}  # by shape and dtype
         self._last: Any = ("",)  # the exchange that was made last
         self.waited = 0.0  # seconds
-        self.sent = 0  # bytes that this rank gave
+        self.sent = 0  # bytes that this rank sent
         self.exchanges = 0
         self._ended = False
         self._excepthook, sys.excepthook = sys.excepthook, self._on_error
@@ -179,7 +179,7 @@ class MPIGroup(Group):
         mine = self.rank == root
         requests = [self._comm.Ibcast(_bytes(a), root) for a in (arrays if mine else results.arrays())]
         if mine:
-            for a, out in zip(arrays, into, strict=False):  # while the others read it
+            for a, out in zip(arrays, into, strict=False):  # copy while the others receive
                 out[...] = a
         self._mpi.Request.Waitall(requests)  # all have come
         return list(into or arrays) if mine else results.made
@@ -203,7 +203,7 @@ class MPIGroup(Group):
                 f"{what}: participant {source} sends {count} bytes of another dtype or shape than {out.dtype} "
                 f"{out.shape}, {out.nbytes} bytes, which participant {self.rank} expects"
             )
-        self._comm.Recv(_bytes(out), source, _tag(out))  # it is on its way
+        self._comm.Recv(_bytes(out), source, _tag(out))  # the probe above has found the message
         return out
 
     def barrier(self) -> None:

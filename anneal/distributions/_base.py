@@ -122,7 +122,7 @@ class Distribution(Explained):
 
     def _tensor(self, value: Any) -> Tensor:
         """A value as a tensor of floats, a number on the parameters' device."""
-        if not self._given:  # it is made of others
+        if not self._given:  # the distribution is made of other distributions
             return tensor_of(value)
         first = self._first()
         x = value if isinstance(value, Tensor) else Tensor(value, device=first.device, dtype=first.dtype)
@@ -327,7 +327,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
 
 
 def _line(kind: type) -> tuple[type, ...]:
-    """The class and those above it whose divergences hold for it."""
+    """The class and its bases whose divergences hold for it."""
     line = kind.__mro__
     return line[: next((n for n, above in enumerate(line, 1) if "_apart" in vars(above)), None)]
 

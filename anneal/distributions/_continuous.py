@@ -160,7 +160,7 @@ class StudentT(
     """
 
     _flows = False
-    _cdf, _icdf = Distribution._cdf, Distribution._icdf  # which say that there are none
+    _cdf, _icdf = Distribution._cdf, Distribution._icdf  # the base's, which raise: there are no formulas
     df: Tensor
 
     def __init__(self, df: Any, loc: Any = 0.0, scale: Any = 1.0, validate_args: bool | None = None) -> None:

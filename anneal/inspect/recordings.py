@@ -55,7 +55,7 @@ class RecordedPlan:
     seconds: float | None = None
     runs: int = 1
     times: Json | None = None
-    looked: bool = False  # whether its answers are there
+    looked: bool = False  # whether the plan was analysed
     packed: Mapping[str, bytes] = field(default_factory=dict, repr=False)  # JSON: a plan of thousands of nodes has much
 
     def answer(self, name: str) -> Any:
@@ -126,7 +126,7 @@ class PlanRecording:
     def _shown(self, sink: UOp, step: Launch) -> None:
         fired, self._calm = [*self.events], 0
         self.events.clear()
-        if step.plan in self._numbers:  # shown again, so that its rules are heard
+        if step.plan in self._numbers:  # the plan is shown again to record its rules
             number = self._numbers[step.plan]
             if number in self._waiting:
                 self._waiting[number] = _without_values(sink, fired)

@@ -82,7 +82,7 @@ _R_co = TypeVar("_R_co", covariant=True)
 
 
 class _Called(Protocol[P, _R_co]):
-    """A module by what a call of it takes and gives."""
+    """The type of a module's call: what it takes and returns."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> _R_co: ...
 

@@ -37,7 +37,7 @@ class _Row(Module, Generic[T]):
         self._names = tuple([n for n in self._names if n != name])
 
     def _checked(self, value: T) -> T:
-        """The value as it is kept. Raises DTypeError for one that the row does not take."""
+        """The value as it is stored. Raises DTypeError for a value that the container does not take."""
         return _module(self, value)
 
     def _at(self, i: SupportsIndex) -> int:

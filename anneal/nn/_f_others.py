@@ -454,7 +454,7 @@ def multi_head_attention_forward(
             f"{embed_dim_to_check}), and {num_heads} heads divide that width; it has shape {query.shape}"
         )
     if single:
-        batched = {x: x.unsqueeze(1) for x in (query, key, value)}  # what is one tensor stays one
+        batched = {x: x.unsqueeze(1) for x in (query, key, value)}  # equal arguments stay one tensor
         query, key, value = [batched[x] for x in (query, key, value)]
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None
@@ -498,7 +498,7 @@ def _mixed(
 
 
 def _mask(attn: Tensor | None, padding: Tensor | None, is_causal: bool, like: Tensor, s: int) -> Tensor | None:
-    """Both masks as one that is added to the scores (batch, heads, l, s). True in one leaves out."""
+    """The two masks as one that is added to the scores (batch, heads, l, s); True in a mask leaves a position out."""
     batch, heads, l, _ = like.shape
     if is_causal and attn is None:
         attn = Tensor.ones(l, s, dtype="bool", device=like.device).triu(1)

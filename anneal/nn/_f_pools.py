@@ -467,7 +467,7 @@ def embedding_bag(
 
 
 def check_bags(name: str, mode: str) -> None:
-    """Raise ShapeError, with the name of who asks, for what is no way to join the rows of a bag."""
+    """Raise ShapeError, with the caller's name, for an unknown mode of joining the rows of a bag."""
     if mode not in ("sum", "mean", "max"):
         raise ShapeError(f'{name}: mode is "sum", "mean" or "max", not {mode!r}')
 

@@ -52,7 +52,7 @@ def hooks_of(module: Any, when: str) -> list[tuple[Fun, int]]:
 
 
 def called_first(module: Any, args: Args, kwargs: Options) -> Any:
-    """`called` for a module that no other calls: the paths of those below begin at it."""
+    """`called` for the outermost module of a call: the paths of modules inside begin at it."""
     here.modules = _paths_below(module)
     try:
         return called(module, args, kwargs)
@@ -133,7 +133,7 @@ class _Backward:
         self.came: tuple[Any, ...] | None = None  # the results' gradients, until those of the arguments come
 
     def begin(self, args: Args) -> tuple[Any, ...]:
-        """The arguments, whose gradients go by the hooks."""
+        """The arguments, with the hooks put on their gradients."""
         self.inputs = len(args)
         made, self.begun = self._through(args, self._of_arguments)
         return made

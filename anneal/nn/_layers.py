@@ -465,7 +465,8 @@ class SyncBatchNorm(_BatchNorm):
 
     @classmethod
     def convert_sync_batchnorm(cls, module: Module, process_group: Any = None) -> Module:
-        """The module with every batch norm in it, or itself, in this class's place, over the same parameters.
+        """The module, in which each batch norm (or the module itself) is replaced by a `SyncBatchNorm` with the same
+        parameters.
 
         Args:
             process_group: accepted as torch's: statistics are of all processes.

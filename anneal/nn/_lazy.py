@@ -14,8 +14,8 @@ from anneal.tensor import Tensor
 class _Lazy(Resettable):
     """A layer whose first argument follows from the first call, which makes it a layer of the class below.
 
-    Until then its tensors have the shapes of one channel. Theirs are other values afterwards, but the same objects: an
-    optimiser that has them trains them.
+    Until then its tensors have the shapes of one channel. The first call gives them other shapes and values, but they
+    stay the same objects: an optimiser that was made before trains them.
     """
 
     def __init__(self, *settings: Any, **named: Any) -> None:
@@ -43,7 +43,7 @@ class _Lazy(Resettable):
 
 
 class LazyLinear(_Lazy, layers.Linear):
-    """`Linear` whose in_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`Linear` whose in_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> layer = LazyLinear(3)
     >>> layer(Tensor.ones(4, 2)).shape, layer
@@ -52,7 +52,7 @@ class LazyLinear(_Lazy, layers.Linear):
 
 
 class LazyConv1d(_Lazy, windows.Conv1d):
-    """`Conv1d` whose in_channels its first call tells; `settings` and `named` are the arguments that follow.
+    """`Conv1d` whose in_channels follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyConv1d(5, 1)(Tensor.ones(2, 3, 4)).shape
     (2, 5, 4)
@@ -60,7 +60,7 @@ class LazyConv1d(_Lazy, windows.Conv1d):
 
 
 class LazyConv2d(_Lazy, windows.Conv2d):
-    """`Conv2d` whose in_channels its first call tells; `settings` and `named` are the arguments that follow.
+    """`Conv2d` whose in_channels follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyConv2d(5, 1)(Tensor.ones(2, 3, 4, 4)).shape
     (2, 5, 4, 4)
@@ -68,7 +68,7 @@ class LazyConv2d(_Lazy, windows.Conv2d):
 
 
 class LazyConv3d(_Lazy, windows.Conv3d):
-    """`Conv3d` whose in_channels its first call tells; `settings` and `named` are the arguments that follow.
+    """`Conv3d` whose in_channels follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyConv3d(5, 1)(Tensor.ones(2, 3, 4, 4, 4)).shape
     (2, 5, 4, 4, 4)
@@ -76,7 +76,7 @@ class LazyConv3d(_Lazy, windows.Conv3d):
 
 
 class LazyConvTranspose1d(_Lazy, windows.ConvTranspose1d):
-    """`ConvTranspose1d` whose in_channels its first call tells; `settings` and `named` are the arguments that follow.
+    """`ConvTranspose1d` whose in_channels follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyConvTranspose1d(5, 1)(Tensor.ones(2, 3, 4)).shape
     (2, 5, 4)
@@ -84,7 +84,7 @@ class LazyConvTranspose1d(_Lazy, windows.ConvTranspose1d):
 
 
 class LazyConvTranspose2d(_Lazy, windows.ConvTranspose2d):
-    """`ConvTranspose2d` whose in_channels its first call tells; `settings` and `named` are the arguments that follow.
+    """`ConvTranspose2d` whose in_channels follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyConvTranspose2d(5, 1)(Tensor.ones(2, 3, 4, 4)).shape
     (2, 5, 4, 4)
@@ -92,7 +92,7 @@ class LazyConvTranspose2d(_Lazy, windows.ConvTranspose2d):
 
 
 class LazyConvTranspose3d(_Lazy, windows.ConvTranspose3d):
-    """`ConvTranspose3d` whose in_channels its first call tells; `settings` and `named` are the arguments that follow.
+    """`ConvTranspose3d` whose in_channels follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyConvTranspose3d(5, 1)(Tensor.ones(2, 3, 4, 4, 4)).shape
     (2, 5, 4, 4, 4)
@@ -100,7 +100,7 @@ class LazyConvTranspose3d(_Lazy, windows.ConvTranspose3d):
 
 
 class LazyBatchNorm1d(_Lazy, layers.BatchNorm1d):
-    """`BatchNorm1d` whose num_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`BatchNorm1d` whose num_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyBatchNorm1d()(Tensor.ones(2, 3, 4)).shape
     (2, 3, 4)
@@ -108,7 +108,7 @@ class LazyBatchNorm1d(_Lazy, layers.BatchNorm1d):
 
 
 class LazyBatchNorm2d(_Lazy, layers.BatchNorm2d):
-    """`BatchNorm2d` whose num_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`BatchNorm2d` whose num_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyBatchNorm2d()(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
@@ -116,7 +116,7 @@ class LazyBatchNorm2d(_Lazy, layers.BatchNorm2d):
 
 
 class LazyBatchNorm3d(_Lazy, layers.BatchNorm3d):
-    """`BatchNorm3d` whose num_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`BatchNorm3d` whose num_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyBatchNorm3d()(Tensor.ones(2, 3, 4, 4, 4)).shape
     (2, 3, 4, 4, 4)
@@ -124,7 +124,7 @@ class LazyBatchNorm3d(_Lazy, layers.BatchNorm3d):
 
 
 class LazyInstanceNorm1d(_Lazy, layers.InstanceNorm1d):
-    """`InstanceNorm1d` whose num_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`InstanceNorm1d` whose num_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyInstanceNorm1d()(Tensor.ones(2, 3, 4)).shape
     (2, 3, 4)
@@ -132,7 +132,7 @@ class LazyInstanceNorm1d(_Lazy, layers.InstanceNorm1d):
 
 
 class LazyInstanceNorm2d(_Lazy, layers.InstanceNorm2d):
-    """`InstanceNorm2d` whose num_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`InstanceNorm2d` whose num_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyInstanceNorm2d()(Tensor.ones(2, 3, 4, 4)).shape
     (2, 3, 4, 4)
@@ -140,7 +140,7 @@ class LazyInstanceNorm2d(_Lazy, layers.InstanceNorm2d):
 
 
 class LazyInstanceNorm3d(_Lazy, layers.InstanceNorm3d):
-    """`InstanceNorm3d` whose num_features its first call tells; `settings` and `named` are the arguments that follow.
+    """`InstanceNorm3d` whose num_features follows from its first call; `settings` and `named` are the other arguments.
 
     >>> LazyInstanceNorm3d()(Tensor.ones(2, 3, 4, 4, 4)).shape
     (2, 3, 4, 4, 4)

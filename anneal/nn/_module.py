@@ -458,7 +458,7 @@ class Module(Hooked, Stateful, Explained):
         for m in self.modules():
             mine = [v for v in vars(m).values() if isinstance(v, Tensor) and m._is_parameter(v)]
             plain = [v for v in mine if not isinstance(v, Parameter)]
-            if plain:  # its class does not say what it is
+            if plain:  # a plain tensor's class does not say that it is a parameter
                 vars(m)["_frozen"] = [] if requires_grad else plain
             for t in mine:
                 t.requires_grad_(requires_grad)

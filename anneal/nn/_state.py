@@ -81,7 +81,7 @@ class Stateful(Moved):
         return out
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """For subclasses that change what they save: `destination` has it already."""
+        """A hook for subclasses that change what they save; `destination` has the module's own tensors already."""
 
     def _saved(self) -> dict[str, Tensor]:
         return {

@@ -395,7 +395,7 @@ class Reader:
         return q, k, v
 
     def _left(self, block: Block | LlamaBlock, x: Tensor, y: Tensor) -> Tensor:
-        """The rows that leave a block, from those that entered it and what its heads saw."""
+        """The rows that leave a block, from the rows that entered it and the attention's results."""
         seen = y.transpose(0, 1).reshape(*x.shape)
         if isinstance(block, LlamaBlock):
             x = x + block.attention.wo(seen)

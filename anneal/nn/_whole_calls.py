@@ -35,7 +35,7 @@ class _Kind:
         self.__name__ = name
         self.calls = self._made = 0  # calls, and those that were made though the shapes were no new ones
         self._shapes: set[Any] = set()  # of the arguments of calls that were made
-        self.apart = False  # whether its modules are called one by one
+        self.apart = False  # whether the modules of such trees are called one by one
 
     def refuse(self) -> None:
         """Note that its calls are not to be remembered."""

@@ -299,7 +299,7 @@ class NodeCall:
             return run.memo.read[id(value)][1]
         if not run.reads or (run.reads == "fixed" and not run.is_fixed(value)):
             raise NeedsHostError(str(self.node))
-        if run.keeps:  # else each read would compute anew what they share
+        if run.keeps:  # compute all waiting values now, as their graphs share nodes
             realize([value, *self._scope.waiting()])
         array = value.detach().numpy()
         if run.is_fixed(value):
@@ -456,7 +456,7 @@ class NodeCall:
                 self.room(*r.shape)
             if isinstance(r, np.ndarray) and r.base is None and not any(r is v for v in values):
                 run.hold(r.size)
-        if not (moves or node.subgraphs()):  # whose nodes were measured one by one
+        if not (moves or node.subgraphs()):  # nodes of a subgraph were measured one by one
             uops = [[v.uop for v in leaves(x) if isinstance(v, Tensor)] for x in (list(results), values)]
             run.add_work(node, kinds.work_of(*uops))
         if self._read or self._tainted:

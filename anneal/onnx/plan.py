@@ -255,7 +255,7 @@ class ModelPlan:
         self.memo = self.captured.memo
         self.steps: tuple[HostStep, ...] = ()
         self._shapes = shapes or {}
-        self._graphs: dict[Graph, _Divided] = {}  # those that run in pieces
+        self._graphs: dict[Graph, _Divided] = {}  # graphs that run in pieces
         on_host = [name for name, value in feeds.items() for v in _passed({name: value}) if not isinstance(v, Tensor)]
         self.dynamic = bool(on_host)
         why = "its values are needed on the host"

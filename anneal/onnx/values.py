@@ -21,7 +21,7 @@ from anneal.uop.sizes import Size, most, range_of, size, size_text
 
 NpDType = np.dtype[Any]
 Feeds = dict[str, Any]  # values by the names of what takes them
-Key = tuple[Any, ...]  # what tells a node, in one of its turns, from others
+Key = tuple[Any, ...]  # identifies a node, and in a loop its turn
 
 # TensorProto.DataType, counted from 1 -> the name of NumPy's or ml_dtypes' type.
 _TYPES = (

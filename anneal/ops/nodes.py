@@ -459,7 +459,7 @@ def _sorted_together(ranked: UOp) -> UOp:
 
 Number = bool | int | float
 
-_REPEATS = MOVEMENT - {Op.PAD}  # of one number they give that number
+_REPEATS = MOVEMENT - {Op.PAD}  # of a repeated number they give the same number
 
 
 def broadcast(u: UOp, shape: Shape) -> UOp:

@@ -142,7 +142,9 @@ def _fitted(name: str, device: str, d: DType, u: UOp) -> UOp:
 
 
 def whole_product(name: str, device: str, src: Nodes, terms: Size, made: Callable[..., UOp]) -> UOp:
-    """`made`, sums of so many products each: `whole` of 32 bits, what it is of other dtypes."""
+    """The result of `made`, each element a sum of `terms` products. Integers of 32 bits get the dtypes of `whole` sums;
+    other dtypes keep theirs.
+    """
     d = src[0].dtype
     if d.is_float or d.bits != 32:
         return made(*src)

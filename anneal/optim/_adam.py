@@ -282,7 +282,7 @@ def clip_grad_norm_(
     tensors, grads = _with_gradients(parameters, "clip_grad_norm_: max_norm", max_norm)
     if not grads:
         return Tensor(0.0)
-    if error_if_nonfinite:  # before they are scaled, which changes them in place
+    if error_if_nonfinite:  # before the gradients are scaled in place
         get_total_norm(grads, norm_type, True)
     total: Tensor
     total, scaled = call_late(_scaled_to, (grads, max_norm, norm_type), {}, _scaled_to)

@@ -81,7 +81,7 @@ class ParameterGroup(_Items):
         params = settings.get("params", ())
         kind = np.float64 if any(t.dtype is dtypes.float64 for t in params) else np.float32
         self.rate = Tensor(np.array([settings["lr"]], kind), device=device)
-        self._data: dict[str, Tensor] = {}  # other settings that a schedule changes
+        self._data: dict[str, Tensor] = {}  # settings beside lr that a schedule changes
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self), self.rate.device), vars(self)

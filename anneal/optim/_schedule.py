@@ -65,7 +65,7 @@ class LRScheduler(Explained):
         self._initial_step()
 
     def _initial_step(self) -> None:
-        """The step that sets the first rates; of rates that were there before it keeps what they are."""
+        """Make the step that sets the first rates; `_is_initial` is True meanwhile."""
         self._is_initial = True
         self.step()
         self._is_initial = False

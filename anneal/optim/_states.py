@@ -61,7 +61,7 @@ class Saved(dict[str, Any]):
         # the settings as JSON, whose bytes are a tensor: files of tensors keep them
         super().__init__({_SETTINGS: Tensor(np.frombuffer(json.dumps(plain).encode(), np.uint8).copy(), device="cpu")})
         self.nested: dict[str, Any] | None = None
-        self.states: Callable[[], dict[int, dict[str, Any]]] | None = None  # those of parameters, where they are others
+        self.states: Callable[[], dict[int, dict[str, Any]]] | None = None  # gives the parameters' states
 
     def __missing__(self, key: str) -> Any:
         if key not in ("state", "param_groups"):

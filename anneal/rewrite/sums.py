@@ -374,7 +374,7 @@ def conjunction(u: UOp) -> UOp:
     each other.
     """
     parts = _flat(u)
-    bounds: dict[UOp, tuple[Any, Any]] = {}  # that some of the parts promise
+    bounds: dict[UOp, tuple[Any, Any]] = {}  # bounds that some of the parts imply
     other = []
     for p in parts:
         if (fence := _fence(p)) is None:

@@ -243,7 +243,7 @@ def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[
 
     Raises ShapeError where a size is needed to find it.
     """
-    finders: dict[UOp, list[list[UOp]]] = {}  # by node, for each Variable that it has: the calls that find it
+    finders: dict[UOp, list[list[UOp]]] = {}  # for each node the calls that find its Variables, a list for each
 
     def sources(u: UOp) -> Src:
         free = variables_of(u) if u.op is Op.VARIABLE else _free(u.arg) if symbolic_arg(u.arg) else ()

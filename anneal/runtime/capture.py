@@ -472,7 +472,7 @@ class Capture:
             if any(map(_VIEWS, shown)):
                 self._outdate_views()
             untouched = all(map(is_, map(_UOP, shown), map(_LEAF, state)))
-        except AttributeError:  # one of them is gone
+        except AttributeError:  # a tensor of the state is gone
             self._outdate_views()
             untouched = False
         del shown

@@ -34,8 +34,8 @@ class Tensors:
     """The live tensors. Contexts share them, since a tensor may be made in one and used in another."""
 
     def __init__(self) -> None:
-        self.classes: dict[type, None] = {}  # of tensors, the first of which is made of data
-        self.classes_or_none: set[type] = {type(None)}  # these, and that of None
+        self.classes: dict[type, None] = {}  # classes of tensors; the first one is for tensors made of data
+        self.classes_or_none: set[type] = {type(None)}  # these classes, and None's
         # those on which requires_grad was set, by id
         self.leaves: WeakValueDictionary[int, Handle] = WeakValueDictionary()
         # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
@@ -153,7 +153,7 @@ class _Here(threading.local):
         self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
         self.computations = 0  # counts realizes that computed something
         self.calls: list[Any] = []  # late calls of captured functions since the last (`uses.py`)
-        self.missed: deque[Any] = deque(maxlen=16)  # those before whose backward may come
+        self.missed: deque[Any] = deque(maxlen=16)  # earlier late calls whose backward may still come
         self.effects = 0  # counts what an op may do beside giving a result that follows from its arguments
         self.became: list[Any] | None = None  # gets the tensors that an op gives other values
         self.checks: list[tuple[Any, ...]] | None = None  # gets the looks that an op takes at values the host has

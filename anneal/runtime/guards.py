@@ -83,9 +83,9 @@ class Guards:
         self.tensors: list[Handle] = []  # which may be frozen, and unfrozen
         self._seen: dict[Any, Any] = {}  # with the objects, so that no id is used twice
         self._arguments = _bound(function, args, kwargs)
-        self._objects: list[Any] = []  # which code that is followed may pass on
-        self._asked: set[tuple[str, ...]] = set()  # what such code asks of what it was given, whatever that is
-        self._optional: set[tuple[str, ...]] = set()  # the same, of names that need not be there yet
+        self._objects: list[Any] = []  # objects that followed code may pass on
+        self._asked: set[tuple[str, ...]] = set()  # attributes that such code asks of its arguments
+        self._optional: set[tuple[str, ...]] = set()  # such attributes that need not be there yet
         self._look(function, 0)
         self._look_at_objects()
 
@@ -287,7 +287,7 @@ class Guards:
                 return
             if found is _MISSING and (hasattr(type(owner), "__getattr__") or isinstance(owner, ModuleType)):
                 return
-            self._watch_attribute(owner, name, found)  # one that is not there yet, too
+            self._watch_attribute(owner, name, found)  # also an attribute that is not there yet
             self._seen.setdefault(("kept", id(owner)), owner)
             owner = found
         self._look(owner, depth)

@@ -190,8 +190,8 @@ class Handle:
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
     _earlier: list[Earlier]  # only of leaves: nodes from before they were changed
     _spent: bool  # its backward was taken
-    _base: View | None  # of a view: what it is a part of (`_part_of`)
-    _views: list[Ref] | None  # of what has views: those, and some that are gone
+    _base: View | None  # of a view: its place in the root (`_part_of`)
+    _views: list[Ref] | None  # the views of this tensor; some may be gone
     _grad: Any  # a handle, None, or an Inside
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
     _was: Any  # None, or the recipe of what was a view once, whose strides it still has

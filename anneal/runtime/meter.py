@@ -289,7 +289,7 @@ class Meter:
         between: Callable[[], None] = nothing, part: float = _PART,
     ) -> None:  # fmt: skip
         self.tracks: dict[Plan, Track] = {}
-        self.ran: dict[Plan, None] = {}  # those that ran since somebody emptied it
+        self.ran: dict[Plan, None] = {}  # the plans that ran since this dict was emptied
         self._kernels, self._shown, self.between, self._part = kernels, shown, between, part
         self._known: set[Plan] = set()
         self._captures: set[int] = set()

@@ -90,7 +90,7 @@ class Log(list[_Call]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.leaves: list[ref[UOp] | None] = []  # those that calls may have read
+        self.leaves: list[ref[UOp] | None] = []  # leaves that calls may have read
 
     def node(self, template: UOp) -> UOp:
         """The node of a template. Raises LookupError where its memory went."""
@@ -132,7 +132,7 @@ class Numbering:
         self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[Late] = []  # records of numberings before that are used here
-        self.lates: list[ref[Late]] = []  # that stand for such graphs
+        self.lates: list[ref[Late]] = []  # records that are used as origins (`Late.as_origin`)
         self.calls: list[Any] = []  # the histories of captured functions with late calls (`uses.py`)
 
     def missed(self, begun: float, why: str) -> None:

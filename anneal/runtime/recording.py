@@ -100,11 +100,11 @@ class Recording:
         self.realized: list[Ref] = []
         self.assigned: list[Ref] = []
         self.made: list[Made] = []  # from host data
-        self.frozen: list[Made] = []  # those of them that the run before made of other values
+        self.frozen: list[Made] = []  # entries of `made` whose values differed in the run before
         self.graded: dict[int, Graded] = {}  # by id, the tensors whose gradient was set
         self.constants: Constants = {}  # the numbers in what it computed
         self.drawn: dict[Any, Any] = {}  # by generator, the draws of the run (`ops/random.py`)
-        self.expected: Mapping[Any, Any] = {}  # those of the run before
+        self.expected: Mapping[Any, Any] = {}  # the draws of the run before
         self.passed: list[UOp] = []  # nodes whose backward was taken for the last time
         self.given: list[Ref] = []  # copies of arguments, which have no gradient of their own
 

@@ -130,7 +130,7 @@ class Run:
 
     def __init__(self, does: Plan | HostCall, numbers: list[int], shapes: list[Shape]) -> None:
         self.numbers, self._shapes = numbers, shapes
-        self._device: AnyDevice | None = None  # on which it has run again
+        self._device: AnyDevice | None = None  # the device of the last run
         if isinstance(does, HostCall):
             self.plan, self._call = None, replace(does, inputs=(), outputs=())
             self._kinds = [(s.size, s.dtype) for s in does.outputs]

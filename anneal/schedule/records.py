@@ -67,7 +67,7 @@ class Plan:
     calls: tuple[Call, ...]
     memory: tuple[tuple[int, int], ...]  # (value, physical temporary) of each temporary
     temporaries: tuple[tuple[int, DType], ...]  # size and dtype of each physical temporary
-    variables: Src = ()  # those whose values each run must give
+    variables: Src = ()  # the Variables whose values each run must give
 
     @property
     def kernels(self) -> list[Kernel]:

@@ -490,7 +490,9 @@ def read_npz(path: Path) -> dict[str, Array]:
 def _opened(
     what: str, other: str, its: bytes, path: Path
 ) -> Iterator[tuple[IO[bytes], int, Callable[[str], DataError]]]:
-    """A file with its size, and what makes an error of a fault; `its` is what one that `other` reads begins with."""
+    """A file, its size, and a function that makes an error of a fault; `its` are the first bytes of files that `other`
+    reads.
+    """
 
     def fault(why: str) -> DataError:
         return DataError(f"{what}: {path} is corrupt, holds Python objects, or is no NumPy file: {why}")

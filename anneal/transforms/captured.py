@@ -104,7 +104,7 @@ class Backward:
         there = [g is not None for g in given]
         if (*there, *numbers) not in self._passes and len(self._passes) >= _NUMBERS:
             numbers = [None] * len(given)
-        # which results have a cotangent, and which of those are which number
+        # which results have a cotangent, and which cotangents are numbers
         key = (*there, *numbers)
         if key not in self._passes:
             with arena().untracked():

@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 
 class _Made(NamedTuple):
-    """A call as its derivative needs it, without its tensors."""
+    """The facts of a call that its derivative needs, without its tensors."""
 
     plain: Args  # the arguments that are not differentiated
     slots: Args  # the others, without their tensors
@@ -30,9 +30,9 @@ class _Made(NamedTuple):
 
 
 class _Custom(Generic[P, R]):
-    """A function with arguments that are differentiated and others, which are not."""
+    """A function with a custom derivative; some of its arguments are differentiated, the others are not."""
 
-    _how: str  # it gets its derivative, for messages
+    _how: str  # the method that sets the derivative, for messages
     _rule: Any = None
     _pull: Any = None  # the derivative of a call that was made, as functions of tensors
     _push: Any = None

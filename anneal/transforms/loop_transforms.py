@@ -411,7 +411,7 @@ def _batch_choice(call: Choice, src: Nodes, batched: Flags, n: Size, different: 
     many = _of_many([p for p, f in zip(parameters, batched[1:], strict=True) if f], n)
     ways = _halves(rewritten(results, many, n, different))
     pairs = [(many.get(p, p), u) for p, u in zip(parameters, src[1:], strict=True)]
-    if batched[0]:  # both, and the one of them that each example wants
+    if batched[0]:  # compute both ways, and choose one for each example
         first, second = [_substituted([full(*r, n) for r in way], dict(pairs)) for way in ways]
         return [(_beside(src[0], r).where(a, b), True) for r, a, b in zip(results, first, second)]
     has = [a[1] or b[1] for a, b in zip(*ways, strict=True)]

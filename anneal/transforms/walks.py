@@ -121,7 +121,7 @@ def ended(g: UOp) -> UOp:
         return g
     a = arena()
     with backward_phase(), a.untracked():
-        a.derive(g)  # it bears the line of what it ends
+        a.derive(g)  # the new node gets the line of `g`
         return detached(g)
 
 

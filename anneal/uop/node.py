@@ -146,7 +146,7 @@ class UOp(_Slots):
         return UOp(op, self.dtype, (self,), arg, tag)
 
     def bind(self, value: int) -> UOp:
-        """This Variable with the value it has in one run. Raises ShapeError for a value outside its bounds."""
+        """This Variable with its value in one run. Raises ShapeError for a value outside its bounds."""
         return LATER.sizes.bind(self, value)  # type: ignore[no-any-return]
 
     def __bool__(self) -> bool:
@@ -271,7 +271,7 @@ class Arena(Builder):
     def __init__(self) -> None:
         super().__init__()
         self.nodes: dict[tuple[Any, ...], Any] = {}  # nodes, and a `_Ref` of each weak one
-        self.marks = itertools.count()  # so that nodes are unlike all others; of those in whose place it is in force
+        self.marks = itertools.count()  # marks that make nodes unique, also in nested arenas
         self.live = 0  # nodes left by the last sweep
         self._limit = self._FLOOR
         self._saved: list[Arena] = []

@@ -20,7 +20,7 @@ _USERS, _INSIDE, _NAMED, _ENTRY = 0, 1, 2, 3
 _ENTRIES = ("anneal.cli.", "anneal.web.")
 _MAX_CODES = 1 << 13  # then they are forgotten, and begin anew: a program may go on making code
 _RUNNERS = ("anneal.ops.arguments",)
-_STANDARD = os.path.dirname(os.__file__) + os.sep  # the standard library, which calls what the user gives it
+_STANDARD = os.path.dirname(os.__file__) + os.sep  # the standard library, which calls users' functions
 _PACKAGES = tuple([_STANDARD + name for name in ("site-packages", "dist-packages")])
 
 

@@ -243,7 +243,7 @@ class Jobs:
     def _end(self, job: Job, state: str, code: int, error: str = "") -> None:
         job.state, job.ended, job.code, job.error = state, time.time(), code, error
         self._processes.pop(job.id, None)
-        bundles = re.findall(r"^bundle  runs/([\w.-]+)$", self.said(job), re.MULTILINE)  # that it says it wrote
+        bundles = re.findall(r"^bundle  runs/([\w.-]+)$", self.said(job), re.MULTILINE)  # printed by the command
         job.run = bundles[-1] if bundles else ""
         self.write(job)
         over = [j for j in self.all() if j.over]

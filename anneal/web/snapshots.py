@@ -27,7 +27,7 @@ from anneal.training import MODELS, examples_folder
 from anneal.version import __version__
 
 STATIC = Path(__file__).resolve().parent / "static"
-KERNELS = 60  # whose texts are kept, those about the selected one first
+KERNELS = 60  # kernels whose texts are kept, those nearest to the selected one
 LINES = 300  # of the user's, each with the lines about it
 
 

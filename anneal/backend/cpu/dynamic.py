@@ -150,7 +150,7 @@ def _value(root: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Ar
 
 
 def _reduced(u: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Array]) -> Array:
-    inner, owner = dict(env), np.arange(count)  # of each term the element that it is one of
+    inner, owner = dict(env), np.arange(count)  # for each term the number of its element
     for r in u.src[1:]:
         counts = np.maximum(_value(r.src[0], inner, len(owner), buffers), 0)
         inner = {q: np.repeat(a, counts) for q, a in inner.items()}

@@ -166,7 +166,7 @@ class CpuDevice(Device[Array]):
         self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
         self._bindings: WeakValueDictionary[Ints, BoundProgram] = (
             WeakValueDictionary()
-        )  # which hold what their keys name
+        )  # a value holds the objects whose ids its key has
         self._arenas: dict[tuple[int, str], Array] = {}
         # if BLAS's threads cannot be limited, workers and BLAS would compete for the cores
         self.workers = Workers(None if blas_obeys() else 1)
@@ -279,7 +279,7 @@ class CpuDevice(Device[Array]):
             program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))
-        if (found := self._bindings.get(key)) is None or program.names:  # other batches have other values
+        if (found := self._bindings.get(key)) is None or program.names:  # batches differ in the values of Variables
             found = self._bindings[key] = BoundProgram(program, tuple(buffers), self, values)
         return found
 

@@ -41,7 +41,7 @@ class CKernels:
         self.threads, self.target = threads, replace(C_TARGET, lanes=lanes)
         self.failed = ""  # why nothing is compiled any more
         self._programs: Recent[UOp, CProgram] = Recent(1024)
-        self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the functions that they have
+        self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the names of their functions
         self.pool: Any = None  # the Library of pool.c, once there is one
 
     def programs(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:

@@ -522,7 +522,7 @@ class Planner(Analysis):
         for s in self.stores:
             v = loop.value(s.src[2])
             if v.root.kind == "param" and v.root.ref in written and v.root.ref != s.src[0].arg[0]:
-                # another store overwrites what this one copies
+                # another store overwrites this store's source: copy it first
                 loop.memo[s.src[2]] = loop.emit("hold", copy_cast, (v,), v.dtype, False)
         for s in self.stores:
             loop.store(s)

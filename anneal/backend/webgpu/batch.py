@@ -211,7 +211,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
                 fences = self.device.fences(section.fence)
                 self._fences += fences
                 self._passes[-1] += self.device.queue.handles(fences)
-            # they are independent of each other: those of one pipeline in a row
+            # the section's dispatches are independent: group them by pipeline
             for n in sorted(range(section.begin, section.end), key=lambda n: first[id(self.dispatches[n][0])]):
                 self._places[n] = (self._passes[-1], len(self._passes[-1]))
                 self._passes[-1].append(self._handles[n])

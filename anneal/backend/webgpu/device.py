@@ -89,7 +89,7 @@ class WebGpuDevice(OpenAdapter):
         bound = []
         for program, buffers in checked:
             kernel = program.kernel
-            if kernel.launch.workgroups:  # else it has nothing to store
+            if kernel.launch.workgroups:  # a kernel without workgroups stores nothing
                 if kernel.variables:
                     buffers = [*buffers[: kernel.params[-1].slot], self._table(kernel.variables)]
                 bound.append((program, list(buffers), self.bind_group(program, buffers)))

@@ -21,7 +21,7 @@ def _sooner() -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-_TRUST_S = 0.01  # for so long a device that was there is taken to be there
+_TRUST_S = 0.01  # seconds for which a check that the device is not lost counts
 
 AVAILABLE = False
 with contextlib.suppress(Exception):  # any failure at all means: not available

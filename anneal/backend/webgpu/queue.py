@@ -107,8 +107,8 @@ _PIECE = 16 << 20
 
 
 T = TypeVar("T")
-_THREADS = 8  # at most, that copy what is read
-_SHARE = 1 << 20  # bytes that one of them copies, at least
+_THREADS = 8  # the most threads that copy data read back
+_SHARE = 1 << 20  # the least bytes for one of these threads
 _UNUSED = 2  # references of an array that only a list has: that, and the argument of `references`
 _KEPT_BYTES = 512 << 20  # of arrays that were read: one that nobody has any more is written again, its pages are there
 
@@ -120,7 +120,7 @@ class Transfer(NamedTuple):
     room: int
     starts: list[int]
     sizes: list[int]
-    after: Any = None  # the submission that copies it
+    after: Any = None  # the submission that copies the data
     number: int = 0  # of the submission, from 1 on
 
     def parts(self, view: Bytes) -> list[Bytes]:
@@ -373,7 +373,7 @@ class Queue:
 class DirectQueue(Queue):
     """A queue whose command buffers are C handles that release themselves."""
 
-    _recorder: Callable[[Iterable[Dispatch]], partial[Any]] | None = None  # once there is one (`recorder.py`)
+    _recorder: Callable[[Iterable[Dispatch]], partial[Any]] | None = None  # made when it is first used (`recorder.py`)
 
     def __init__(self, gpu: Any, ffi: Any, lib: Any) -> None:
         super().__init__(gpu)

@@ -219,7 +219,7 @@ def check(asked: _Comparison) -> None:
         found = compare(asked.file, feeds, None, tolerance=asked.tolerance)
     asked.tell(
         asdict(found),
-        f"{found.values} values compared with {found.reference}, {found.missing} that it does not tell",
+        f"{found.values} values compared with {found.reference}, {found.missing} that it does not give",
         f"largest difference {found.worst:.2e} of the largest value",
     )
     if found.first:

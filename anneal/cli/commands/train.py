@@ -34,7 +34,7 @@ app = flags.alone()
 T = TypeVar("T")
 
 _AHEAD = 64  # steps that are launched before their losses are read
-_TOLD = 32  # steps after which processes that train together tell each other of theirs
+_TOLD = 32  # steps between exchanges of the processes' statistics
 _LOOK_S = 0.25  # between two looks at the losses: each wakes whoever shows them
 
 

@@ -322,7 +322,7 @@ def _check_batch(r: CheckRun, step: Launch) -> None:
 # -- the first nan or infinity, with the elements that it comes from ---------------------------------------------------
 
 
-_GIVEN = frozenset((Op.CONST, Op.BUFFER))  # what is infinite there was written so
+_GIVEN = frozenset((Op.CONST, Op.BUFFER))  # an infinity in these nodes is the program's own
 _MOST = 6  # elements in memory that are named
 _TESTS = {"nan": np.isnan, "inf": np.isinf}
 

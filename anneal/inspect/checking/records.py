@@ -257,7 +257,7 @@ class Report:
             self.messages.append(message)
 
     def __str__(self) -> str:
-        compared = f"{self.compared:,} of {self.elements:,} elements beside the kernels' graphs"
+        compared = f"{self.compared:,} of {self.elements:,} elements compared with the kernels' graphs"
         text = [] if self.not_finite is None else [str(self.not_finite)]
         if self.not_finite is not None and self.not_finite.overflow:
             text[0] += f"\n  it is finite in float64: {self.not_finite.op} overflows its dtype"
@@ -265,10 +265,10 @@ class Report:
             text.append(f"{self.unjudged:,} elements have no finite bound and were not judged")
         text += [
             f"{len(self.kernels)} kernels of {self.launches} launches on {self.device or 'no device'}: {compared}",
-            f"{self.tensor_elements:,} elements beside the graph as written",
+            f"{self.tensor_elements:,} elements compared with the graph as written",
         ]
         if self.gradients:
-            text.append(f"{len(self.gradients)} gradients beside differences in float64")
+            text.append(f"{len(self.gradients)} gradients compared with differences in float64")
         text += self.messages
         if self.differences:
             text.append(f"values that differ: {len(self.differences)}; the first:")

@@ -91,7 +91,7 @@ def _combined(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor:
 
 
 class PruningContainer(BasePruningMethod):
-    """Several ways to prune, one after another: each looks at what those before it left.
+    """Several pruning methods, one after another: each prunes the elements that the earlier ones left.
 
     Args:
         args: the methods.

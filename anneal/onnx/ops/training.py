@@ -283,7 +283,7 @@ def random(
 
 @op(pure=False)
 def Bernoulli(p: Tensor, *, dtype: int | None, seed: float | None) -> Any:
-    """1 with the probability that each element is, else 0."""
+    """1 with the probability that the element says, else 0."""
     drawn = rand(*p.shape, device=p.device, generator=_generator(seed)) < p
     return drawn.cast(_named(dtype, p))
 

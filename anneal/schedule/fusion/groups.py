@@ -30,7 +30,7 @@ class FusionGroup:
     level: int = 0
     vector: bool = False  # it multiplies a matrix with a vector
     in_pieces: frozenset[UOp] = frozenset()  # roots that are stored piece by piece
-    members: tuple[FusionGroup, ...] = ()  # what it is made of, if each has ranges of its own
+    members: tuple[FusionGroup, ...] = ()  # the members, if each has its own ranges
     again: bool = False  # it computes a second time what another group has computed
     chained: tuple[frozenset[UOp], int] | None = None  # the scores that it computes for itself, and their axis
     second: frozenset[UOp] = frozenset()  # inputs that are read as they were computed then
@@ -206,7 +206,7 @@ _NEAR = 4  # levels that a sum over columns may wait for another; four times tha
 _SMALL = 1 << 20
 _LARGE = 1 << 22  # elements of results from which on a launch of its own costs nothing, and memory is needed later
 _TINY = 1 << 14  # elements of results up to which a launch is what takes the time
-_PRODUCTS = 4  # with one vector in one kernel
+_PRODUCTS = 4  # products with one vector in one kernel
 _OPEN = 64  # groups with room for others, the last that came: one that joins none of these stays alone
 
 

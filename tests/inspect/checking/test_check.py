@@ -297,7 +297,7 @@ def test_gradients_of_a_script(tmp_path: Path, capsys: pytest.CaptureFixture[str
     plain = run(capsys, "check", str(script), "--device", "cpu")
     done = run(capsys, *arguments)
     assert done.code == 0, done.err
-    assert "4 gradients beside differences" in done.out
+    assert "4 gradients compared with differences" in done.out
     assert re.findall(r"^0\.\d+$", plain.out, re.M) == re.findall(r"^0\.\d+$", done.out, re.M), "it trains the same"
     with planted.rule("gradient.upat", "tanh(x) -> g * (1 - y * y)", "tanh(x) -> g * (1 - y)")():
         done = run(capsys, *arguments)
