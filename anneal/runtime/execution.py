@@ -265,7 +265,7 @@ def begun(exchange: Exchange, inputs: Nodes, device_name: str, now: bool = False
 
 def _are_plain(group: Handles) -> bool:
     """True if nothing but values is to be noted of tensors: a gradient may go on through memory of the others."""
-    return not any(t._wants and not t._leaf and not t._spent for t in group)
+    return not [t for t in group if t._wants and not t._leaf and not t._spent]
 
 
 def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering, lines: Sequence[Line]) -> bool:
