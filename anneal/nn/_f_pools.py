@@ -474,7 +474,7 @@ def check_bags(name: str, mode: str) -> None:
 
 def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
     """Rows (..., n, width) by which of them each bag has, (..., bags, n): (..., bags, width)."""
-    if mode == "max":
+    if mode == "max" and 0 not in rows.shape:
         inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
         return member.any(-1, keepdim=True).where(inside, 0.0)
     shares = member.cast(rows.dtype)

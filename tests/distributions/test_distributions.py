@@ -354,6 +354,17 @@ def test_a_divergence_of_binomials_of_other_counts_is_a_sum_over_the_counts() ->
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
 
 
+def test_counts_of_zero_have_a_slope_and_supports_the_dtype_of_the_chances() -> None:
+    """The logarithm of the chances of a place that came up never is part of the slope in its count."""
+    counts = Tensor([2.0, 0.0], requires_grad=True)
+    d.Multinomial(2, logits=Tensor([1.0, 1.0])).log_prob(counts).backward()
+    digamma = [1.5 - np.euler_gamma, 1.0 - np.euler_gamma, -np.euler_gamma]  # of 3, 2 and 1
+    np.testing.assert_allclose(counts.grad.numpy(), [-np.log(2), digamma[0] - digamma[2] - np.log(2)], rtol=1e-5)
+    chances = Tensor([0.25, 0.75], dtype="float64")
+    for one in (d.Bernoulli(chances), d.OneHotCategorical(chances), d.Binomial(2, chances)):
+        assert one.enumerate_support().dtype == chances.dtype
+
+
 PATHS = {
     "normal": "Normal",
     "categorical": "Categorical",
