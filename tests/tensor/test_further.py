@@ -241,6 +241,17 @@ def test_bags_of_nothing_are_zeros() -> None:
         )
 
 
+def test_a_slice_of_zeros_keeps_its_slope_in_float16() -> None:
+    """Its length, 0, plus what keeps a quotient finite, has a reciprocal beyond float16."""
+    x = Tensor([[0.0, 0.0], [3.0, 4.0]], dtype="float16", requires_grad=True)
+    x.renorm(2.0, 0, 0.5)[0].sum().backward()
+    assert x.grad.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+
+
+def test_none_is_no_number_for_nan() -> None:
+    assert Tensor([math.nan, 1.0]).nan_to_num(None).tolist() == [0.0, 1.0]
+
+
 def test_none_is_no_value_of_a_border() -> None:
     assert F.pad(Tensor([1.0]), (1, 0), "constant", None).tolist() == [0.0, 1.0]
 
