@@ -248,6 +248,15 @@ def test_a_slice_of_zeros_keeps_its_slope_in_float16() -> None:
     assert x.grad.tolist() == [[1.0, 1.0], [0.0, 0.0]]
 
 
+def test_a_window_of_nothing_but_minus_infinity_names_an_element_of_its_own() -> None:
+    """The border is as low, and comes first."""
+    x = Tensor.full((1, 2, 4), -math.inf)
+    low, places = an.nn.functional.max_pool2d(x, (1, 2), 2, (0, 1), return_indices=True)
+    assert (low.flatten().tolist(), places.flatten().tolist()) == ([-math.inf] * 3, [0, 1, 3])
+    places = an.nn.functional.max_pool1d(x, 3, 1, 1, return_indices=True)[1]
+    assert places[0].tolist() == [[0, 0, 1, 2]] * 2
+
+
 def test_none_is_no_number_for_nan() -> None:
     assert Tensor([math.nan, 1.0]).nan_to_num(None).tolist() == [0.0, 1.0]
 
