@@ -125,11 +125,14 @@ def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
     us = (0.5 - u.abs()).clamp(min=1e-7)
     k = ((2.0 * a / us + b) * u + r + 0.43).floor()
     scale = 1.1239 + 1.1328 / (b - 3.4)
-    bound = k.clamp(min=0.0) * r.log() - r - (k.clamp(min=0.0) + 1.0).lgamma()
+    # k log(r) - r - lgamma(k + 1) by Stirling's series, as the difference of large numbers is too coarse
+    n = k.clamp(min=1.0)
+    bound = n * ((r - n) / n).log1p() + (n - r) - 0.5 * (2 * math.pi * n).log() - (1 / 12 - 1 / 360 / (n * n)) / n
+    bound = (k < 1.0).where(-r, bound)
     kept = (k >= 0.0) & ((v * scale / (a / (us * us) + b)).log() <= bound)
     out = r.floor().expand(*shape)
-    for n in reversed(range(16)):
-        out = kept[n].where(k[n], out)
+    for i in reversed(range(16)):
+        out = kept[i].where(k[i], out)
     return (rate < 10.0).where(few, out)
 
 

@@ -191,6 +191,23 @@ def test_samples_have_the_moments(name: str) -> None:
     np.testing.assert_allclose(values.std(0), deviation, rtol=0.06, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e-2, 1e5, 1e7])
+def test_samples_of_small_and_large_parameters_have_the_moments(size: float) -> None:
+    """Draws of gamma distributions below the least float, and logarithms of factorials that differ by less than their
+    last bit."""
+    manual_seed(3)
+    if size < 1:
+        several = [d.Beta(size, 3 * size), d.Dirichlet(Tensor([size, 2 * size, size]))]
+    else:
+        several = [d.Poisson(size), d.NegativeBinomial(size / 10, 0.9), d.Gamma(size, 1.0)]
+    for one in several:
+        x, deviation = one.sample((COUNT,)), one.stddev.numpy()
+        assert one.log_prob(x).isfinite().all().item()
+        values = x.numpy().astype(np.float64)
+        np.testing.assert_array_less(np.abs(values.mean(0) - one.mean.numpy()), 4 * deviation / COUNT**0.5)
+        np.testing.assert_allclose(values.std(0), deviation, rtol=0.03)
+
+
 @pytest.mark.parametrize("name", [n for n in ROWS if n.startswith(LONG)])
 def test_samples_lie_where_the_chances_say(name: str) -> None:
     manual_seed(3)
