@@ -116,16 +116,13 @@ def ctc_loss(
     if not fit:
         raise ShapeError(f"ctc_loss: {len(long)} and {len(short)} lengths for {batch} examples of at most {time} steps")
     rows = _padded(targets, short, batch)
-    s = rows.shape[1]
     _check_labels(targets, rows, short, blank, classes)
     labels = F.pad(rows.cast("int32").unsqueeze(2), (1, 0), value=blank).flatten(1).pad((0, 1), value=blank)  # 2s + 1
     # from a label to the next one, unless they are equal
-    skips = Tensor(np.arange(2 * s + 1) % 2 == 1, device=x.device) & (labels != F.pad(labels, (2, -2), value=blank))
+    skips = Tensor(np.arange(labels.shape[1]) % 2 == 1, device=x.device) & labels.ne(labels.pad((2, -2), value=blank))
     given = [x[t].gather(1, labels) for t in range(time)]
     steps = Tensor(np.array(long), device=x.device).unsqueeze(1)
-    # no step leads to nothing, and one to a blank or to the first label
-    begins = Tensor(np.arange(2 * s + 1) <= np.minimum(long, 1)[:, None], device=x.device)
-    a = begins.where(given[0] if min(long) else (steps > 0).where(given[0], 0.0), _LOW)
+    a = _begun(given[0], long, steps)
     for t in range(1, time):
         one, two = F.pad(a, (1, -1), value=_LOW), F.pad(a, (2, -2), value=_LOW)
         following = Tensor.stack([a, one, skips.where(two, _LOW)], dim=0).logsumexp(0) + given[t]
@@ -144,6 +141,12 @@ def ctc_loss(
     if reduction == "mean":
         return (shown / Tensor(np.maximum(ends, 1), device=x.device).cast(shown.dtype)).mean()
     return reduce_loss(shown.squeeze(0) if single else shown, reduction)
+
+
+def _begun(first: Tensor, long: list[int], steps: Tensor) -> Tensor:
+    """Where a sequence is after one step, at a blank or at the first label; before that it has no label."""
+    begins = Tensor(np.arange(first.shape[1]) <= np.minimum(long, 1)[:, None], device=first.device)
+    return begins.where(first if min(long) else (steps > 0).where(first, 0.0), _LOW)
 
 
 def _check_labels(targets: Tensor, rows: Tensor, lengths: list[int], blank: int, classes: int) -> None:
