@@ -144,7 +144,7 @@ def ctc_loss(
 
 
 def _begun(first: Tensor, long: list[int], steps: Tensor) -> Tensor:
-    """Where a sequence is after one step, at a blank or at the first label; before that it has no label."""
+    """The logarithms of chances after the first step, of a blank and of the first label; of no label before it."""
     begins = Tensor(np.arange(first.shape[1]) <= np.minimum(long, 1)[:, None], device=first.device)
     return begins.where(first if min(long) else (steps > 0).where(first, 0.0), _LOW)
 
