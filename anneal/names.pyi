@@ -518,7 +518,7 @@ def round_(x: Tensor, decimals: int=0) -> Tensor:
     r"""The nearest whole number, halves to even. With `decimals`, the multiple of 10**-decimals. Gives x's shape."""
 def frac_(x: Tensor) -> Tensor:
     r"""x minus its whole part towards 0. Gives x's shape."""
-def nan_to_num_(x: Tensor, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
+def nan_to_num_(x: Tensor, nan: float | None=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
     r"""nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape."""
 def conj_physical(x: Tensor) -> Tensor:
     r"""The tensor itself: real numbers are their own conjugates. Gives x's shape."""
@@ -1684,9 +1684,9 @@ class Methods(Handle):
         r"""True for each element that is minus infinity. Gives x's shape."""
     def isfinite(self) -> Tensor:
         r"""True for each element that is neither infinite nor nan. Gives x's shape."""
-    def nan_to_num(self, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
+    def nan_to_num(self, nan: float | None=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
         r"""nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape."""
-    def nan_to_num_(self, nan: float=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
+    def nan_to_num_(self, nan: float | None=0.0, posinf: float | None=None, neginf: float | None=None) -> Tensor:
         r"""nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape."""
     def conj(self) -> Tensor:
         r"""The tensor itself: real numbers are their own conjugates. Gives x's shape."""
@@ -1779,8 +1779,8 @@ class Methods(Handle):
         r"""`repeat`, with missing counts taken as 1."""
     def repeat_interleave(self, repeats: Any, dim: int | None=None, *, axis: int | None=None, output_size: int | None=None) -> Tensor:
         r"""The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first."""
-    def pad(self, padding: Sequence[Any], mode: str='constant', value: Number=0.0) -> Tensor:
-        r"""Borders added, filled with `value`, which integers keep without its fraction."""
+    def pad(self, padding: Sequence[Any], mode: str='constant', value: Number | None=0.0) -> Tensor:
+        r"""Borders added, filled with `value`, which integers keep without its fraction; None is 0."""
     def shrink(self, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
         r"""The part [begin, end) of each axis; None keeps an axis whole."""
     def narrow(self, dim: int, start: int, length: int) -> Tensor:

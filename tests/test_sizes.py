@@ -35,6 +35,8 @@ ROOMS = {
 FEATURES: dict[str, dict[str, int]] = {
     "WebGPU's commands recorded by one call of C": {"backend": 6},
     "parts of results by torch's names": {"linalg": 1},
+    # draws and probabilities that were wrong, silently, or never ended, of small and of large numbers
+    "draws and incomplete gamma functions where floats end": {"(top)": 2, "distributions": 3, "nn": 2, "ops": 2},
     # results that were wrong, silently: running statistics did not move, buffers were lost, states did not fit torch's
     "running statistics of 16 bits, parts of a Sequential, functional calls and lazy layers as torch has them": {
         "nn": 2,

@@ -22,7 +22,20 @@ _TRIES = 12  # of a draw that is refused once in twenty times, or less
 
 
 def standard_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
-    """Draws of gamma distributions of rate 1 (Marsaglia and Tsang, 2000), with a fixed number of tries."""
+    """Draws of gamma distributions of rate 1."""
+    above, power = _gamma(shape, of, like)
+    return above * power.exp()
+
+
+def _log_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
+    """The logarithms of such draws: those of a small concentration are below the least float."""
+    above, power = _gamma(shape, of, like)
+    return above.log() + power
+
+
+def _gamma(shape: Shape, of: Tensor, like: Distribution) -> tuple[Tensor, Tensor]:
+    """Draws of gamma distributions of rate 1 and of concentrations of 1 or more (Marsaglia and Tsang, 2000), with a
+    fixed number of tries, and the logarithms of factors that make them draws of smaller ones."""
     a = (of < 1.0).where(of + 1.0, of)
     d = a - 1.0 / 3.0
     scale = 1.0 / (9.0 * d).sqrt()
@@ -33,7 +46,12 @@ def standard_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
     out = d.expand(*shape)
     for n in reversed(range(_TRIES)):
         out = kept[n].where(d * v[n], out)
-    return out * (of < 1.0).where((-like._exponential(shape) / of).exp(), 1.0)
+    return out, (of < 1.0).where(-like._exponential(shape) / of, 0.0)
+
+
+def _open(like: Tensor) -> tuple[float, float]:
+    """The least and the largest float between 0 and 1."""
+    return 2.0**like.dtype.least, 1.0 - 2.0**-like.dtype.digits
 
 
 def excess(r: Tensor) -> Tensor:
@@ -429,8 +447,7 @@ class Dirichlet(
         self._event_shape = self.concentration.shape[-1:]
 
     def _draw(self, shape: Shape) -> Tensor:
-        x = standard_gamma(shape, self.concentration, self).clamp(min=1e-37)
-        return x / x.sum(-1, keepdim=True)
+        return _log_gamma(shape, self.concentration, self).softmax(-1).clamp(*_open(self.concentration))
 
     def _log(self, x: Tensor) -> Any:
         a = self.concentration
@@ -490,8 +507,8 @@ class Beta(
         self._pair = Dirichlet(Tensor.stack([self.concentration1, self.concentration0], -1), validate_args=False)
 
     def _draw(self, shape: Shape) -> Tensor:
-        a, b = (standard_gamma(shape, x, self).clamp(min=1e-37) for x in (self.concentration1, self.concentration0))
-        return a / (a + b)
+        a, b = (_log_gamma(shape, x, self) for x in (self.concentration1, self.concentration0))
+        return (a - b).sigmoid().clamp(*_open(a))
 
     @property
     def variance(self) -> Tensor:

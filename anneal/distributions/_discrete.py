@@ -75,7 +75,7 @@ class Bernoulli(
     log=lambda d, x: x * d.logits - soft(d.logits),
     entropy=lambda d: d._odds_entropy(),
     mode=lambda d: (d.probs == 0.5).where(math.nan, (d.probs >= 0.5).cast(d.probs.dtype)),
-    values=lambda d: Tensor([0.0, 1.0], device=d.probs.device),
+    values=lambda d: Tensor([0.0, 1.0], dtype=d.probs.dtype, device=d.probs.device),
     # 0 log 0 is 0, and what q excludes is infinitely far
     kl=lambda p, q: ((p.probs != q.probs) & (q.probs * (1.0 - q.probs) == 0.0)).where(
         math.inf,
@@ -125,11 +125,14 @@ def _poisson(like: Distribution, rate: Tensor, shape: Shape) -> Tensor:
     us = (0.5 - u.abs()).clamp(min=1e-7)
     k = ((2.0 * a / us + b) * u + r + 0.43).floor()
     scale = 1.1239 + 1.1328 / (b - 3.4)
-    bound = k.clamp(min=0.0) * r.log() - r - (k.clamp(min=0.0) + 1.0).lgamma()
+    # k log(r) - r - lgamma(k + 1) by Stirling's series, as the difference of large numbers is too coarse
+    n = k.clamp(min=1.0)
+    bound = n * ((r - n) / n).log1p() + (n - r) - 0.5 * (2 * math.pi * n).log() - (1 / 12 - 1 / 360 / (n * n)) / n
+    bound = (k < 1.0).where(-r, bound)
     kept = (k >= 0.0) & ((v * scale / (a / (us * us) + b)).log() <= bound)
     out = r.floor().expand(*shape)
-    for n in reversed(range(16)):
-        out = kept[n].where(k[n], out)
+    for i in reversed(range(16)):
+        out = kept[i].where(k[i], out)
     return (rate < 10.0).where(few, out)
 
 
@@ -316,7 +319,7 @@ class OneHotCategorical(
     mean=lambda d: d.probs,
     mode=lambda d: d._ones(d.probs.argmax(-1)),
     variance=lambda d: d.probs * (1.0 - d.probs),
-    values=lambda d: Tensor.eye(d._count, device=d.probs.device),
+    values=lambda d: Tensor.eye(d._count, dtype=d.probs.dtype, device=d.probs.device),
     log=lambda d, x: (x > 0.5).where(d.logits, 0.0).sum(-1),
 ):
     """`Categorical`, whose draws are rows of zeros with a one; `probs`, `logits` and `validate_args` as of that.
@@ -386,7 +389,7 @@ class Multinomial(
 
     def _log(self, x: Tensor) -> Tensor:
         ways = (x.sum(-1) + 1.0).lgamma() - (x + 1.0).lgamma().sum(-1)
-        return ways + (x == 0.0).where(0.0, self.logits * x).sum(-1)
+        return ways + (((x == 0.0) & (self.logits == -math.inf)).where(0.0, self.logits) * x).sum(-1)
 
     def entropy(self) -> Tensor:
         n, places = float(self.total_count), Binomial(self.total_count, self.probs, validate_args=False)

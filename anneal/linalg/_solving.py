@@ -104,6 +104,11 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         if B.shape[-1] != n:
             raise ShapeError(f"linalg.solve: matrices of shape {A.shape} and vectors of shape {B.shape} do not fit")
         return _solved(*one_batch(A if left else A.mT, B.unsqueeze(-1))).squeeze(-1)
+    return _of_matrices(A, B, left, n)
+
+
+def _of_matrices(A: Tensor, B: Tensor, left: bool, n: int) -> Tensor:
+    """`solve` of matrices B, of whatever shape."""
     matrices(B)
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
@@ -144,11 +149,10 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
             [2.]], dtype=float32)
     """
     n = squares(A)
-    matrices(B)
     triangle = A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
     if unitriangular:
         triangle = triangle + Tensor.eye(n, dtype=A.dtype, device=A.device)
-    return solve(triangle, B, left=left)
+    return _of_matrices(triangle, B, left, n)
 
 
 @float_op

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -177,7 +178,7 @@ def _rows(pivots: Array, m: int) -> Array:
 
 def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
     shape = a.shape
-    a = a.reshape(-1, *shape[-2:]).copy()
+    a = a.reshape(math.prod(shape[:-2]), *shape[-2:]).copy()
     each, k = np.arange(len(a)), min(shape[-2:])
     pivots = np.broadcast_to(np.arange(1, k + 1), (len(a), k)).copy()
     for j in range(k):

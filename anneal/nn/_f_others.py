@@ -112,17 +112,17 @@ def ctc_loss(
     x = log_probs.unsqueeze(1) if single else log_probs
     time, batch, classes = x.shape
     long, short = _lengths(input_lengths), _lengths(target_lengths)
-    if len(long) != batch or len(short) != batch or not all(0 <= n <= time for n in long) or min(short, default=0) < 0:
+    fit = len(long) == len(short) == batch > 0 and min(long) >= 0 and max(long) <= time > 0 and min(short) >= 0
+    if not fit:
         raise ShapeError(f"ctc_loss: {len(long)} and {len(short)} lengths for {batch} examples of at most {time} steps")
     rows = _padded(targets, short, batch)
-    s = rows.shape[1]
     _check_labels(targets, rows, short, blank, classes)
     labels = F.pad(rows.cast("int32").unsqueeze(2), (1, 0), value=blank).flatten(1).pad((0, 1), value=blank)  # 2s + 1
     # from a label to the next one, unless they are equal
-    skips = Tensor(np.arange(2 * s + 1) % 2 == 1, device=x.device) & (labels != F.pad(labels, (2, -2), value=blank))
+    skips = Tensor(np.arange(labels.shape[1]) % 2 == 1, device=x.device) & labels.ne(labels.pad((2, -2), value=blank))
     given = [x[t].gather(1, labels) for t in range(time)]
-    a = Tensor(np.arange(2 * s + 1) < 2, device=x.device).where(given[0], _LOW)  # it begins with either
     steps = Tensor(np.array(long), device=x.device).unsqueeze(1)
+    a = _begun(given[0], long, steps)
     for t in range(1, time):
         one, two = F.pad(a, (1, -1), value=_LOW), F.pad(a, (2, -2), value=_LOW)
         following = Tensor.stack([a, one, skips.where(two, _LOW)], dim=0).logsumexp(0) + given[t]
@@ -143,6 +143,12 @@ def ctc_loss(
     return reduce_loss(shown.squeeze(0) if single else shown, reduction)
 
 
+def _begun(first: Tensor, long: list[int], steps: Tensor) -> Tensor:
+    """The logarithms of chances after the first step, of a blank and of the first label; of no label before it."""
+    begins = Tensor(np.arange(first.shape[1]) <= np.minimum(long, 1)[:, None], device=first.device)
+    return begins.where(first if min(long) else (steps > 0).where(first, 0.0), _LOW)
+
+
 def _check_labels(targets: Tensor, rows: Tensor, lengths: list[int], blank: int, classes: int) -> None:
     """Raise PositionError for a blank, and labels that the host knows, that are no classes."""
     known = targets.device == HOST and is_realized(targets.uop) and not here.assigned
@@ -157,15 +163,16 @@ def _check_labels(targets: Tensor, rows: Tensor, lengths: list[int], blank: int,
 def _padded(targets: Tensor, lengths: list[int], batch: int) -> Tensor:
     """Target sequences as rows of the longest one's length, (batch, longest)."""
     longest = max([*lengths, 1])
+    wide = targets if targets.shape[-1] else F.pad(targets, (0, 1))  # a row has a place
     if targets.ndim == 2:
         if targets.shape[0] != batch or targets.shape[1] < max(lengths):
             raise ShapeError(f"ctc_loss: targets of shape {targets.shape} for lengths {lengths}")
-        return targets[:, :longest]
+        return wide[:, :longest]
     if targets.shape != (sum(lengths),):
         raise ShapeError(f"ctc_loss: targets are (batch, longest) or (total,), not {targets.shape}")
     starts = np.cumsum([0, *lengths[:-1]])
     at = np.minimum(starts[:, None] + np.arange(longest)[None], max(sum(lengths) - 1, 0))
-    return targets[Tensor(at.astype(np.int32), device=targets.device)]
+    return wide[Tensor(at.astype(np.int32), device=targets.device)]
 
 
 @function

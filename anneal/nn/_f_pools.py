@@ -29,11 +29,13 @@ def _picked(x: Tensor, places: Sequence[Places]) -> ValuesIndices:
         at, inside = at * x.shape[len(lead) + i] + p, inside & (p >= 0)
     windows = at.shape[:axes]
     count = math.prod(windows)
-    table = Tensor(np.where(inside, at, 0).astype(np.int32).reshape(-1), device=x.device)
-    rows = x.flatten(len(lead)).index_select(-1, table).reshape(*lead, count, at.size // count)
+    at, inside = np.where(inside, at, 0).astype(np.int32).reshape(count, -1), inside.reshape(count, -1)
+    at = np.where(inside, at, np.take_along_axis(at, inside.argmax(1)[:, None], 1))  # the border is the first element
+    table = Tensor(at.reshape(-1), device=x.device)
+    rows = x.flatten(len(lead)).index_select(-1, table).reshape(*lead, *at.shape)
     if not inside.all():
         low = -math.inf if x.dtype.is_float else x.dtype.min
-        rows = Tensor(inside.reshape(count, -1), device=x.device).where(rows, low)
+        rows = Tensor(inside, device=x.device).where(rows, low)
     best = rows.argmax(-1)
     values = rows.gather(-1, best.unsqueeze(-1))
     flat = table[Tensor.arange(count, device=x.device) * rows.shape[-1] + best]
@@ -474,7 +476,7 @@ def check_bags(name: str, mode: str) -> None:
 
 def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
     """Rows (..., n, width) by which of them each bag has, (..., bags, n): (..., bags, width)."""
-    if mode == "max":
+    if mode == "max" and 0 not in rows.shape:
         inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
         return member.any(-1, keepdim=True).where(inside, 0.0)
     shares = member.cast(rows.dtype)

@@ -156,8 +156,17 @@ def _weights(n: int, m: int, step: Fraction, mode: str, corners: bool | None, an
 
 def _of_floats(x: Tensor, axis: int, weights: Array) -> Tensor:
     """The tensor with one axis resized, each element a sum of those of `x` by weights."""
-    shares = x._made(weights.astype(np.float32), device=x.device).cast(x.dtype)
+    shares = _constants(x, weights)
     return (x.movedim(axis, -1) @ shares.T).movedim(-1, axis)
+
+
+def _constants(x: Tensor, values: Array) -> Tensor:
+    """An array as a tensor of the dtype of `x`."""
+    return x._made(values.astype(_width(x)), device=x.device).cast(x.dtype)
+
+
+def _width(x: Tensor) -> Any:
+    return np.float64 if x.dtype.bits == 64 else np.float32
 
 
 def _of_bytes(x: Tensor, axis: int, weights: Array) -> Tensor:
@@ -303,16 +312,15 @@ def overlapped(windows: Tensor, sizes: Sequence[int], strides: Sequence[int], di
     return functools.reduce(operator.add, pieces)
 
 
-def _line(n: int) -> Array:
+def _line(n: int, kind: Any) -> Array:
     """torch's linspace(-1, 1, n) to the last bit: the grid of the identity lies on the kinks of `grid_sample`, where a
     last bit chooses the slope. Its product and sum are rounded once (an FMA), from whichever end is nearer."""
-    i, step = np.arange(n), np.float64(np.float32(2.0) / np.float32(max(n - 1, 1)))
-    line = np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
-    return line.astype(np.float32)
+    i, step = np.arange(n), np.float64(kind(2.0) / kind(max(n - 1, 1)))
+    return np.where(i < n // 2, -1.0 + step * i, 1.0 - step * (n - 1 - i)) if n > 1 else np.zeros(n)
 
 
 @function("functional method=no")
-def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None = False) -> Tensor:
     """The places (batch, h, w, 2), from -1 to 1, that 2x3 matrices make of the pixels of an image of `size` (n, c, h,
     w); of a volume's (n, c, d, h, w), and 3x4 matrices, (batch, d, h, w, 3).
 
@@ -330,7 +338,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
         )
     places: list[Tensor] = []
     for i, n in enumerate(sizes):
-        line = theta._made(_line(n), device=theta.device).cast(theta.dtype)
+        line = _constants(theta, _line(n, _width(theta)))
         scaled = line if align_corners else line * (n - 1) / n
         places.insert(0, scaled.reshape(n, *[1] * (axes - 1 - i)).expand(sizes))
     points = places[0].stack(*places[1:], places[0].ones_like(), dim=-1).reshape(1, -1, axes + 1)

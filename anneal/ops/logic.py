@@ -440,10 +440,11 @@ def isfinite(x: Tensor) -> Tensor:
 
 
 @function("in_place")
-def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
+def nan_to_num(x: Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None) -> Tensor:
     """nan and the infinities replaced; by the dtype's ends where no number is given. Gives x's shape.
 
     Args:
+        nan: the number that replaces nan; None: 0.
         posinf: the number that replaces inf; None: the dtype's largest number.
         neginf: the number that replaces -inf; None: the dtype's least number.
 
@@ -456,7 +457,7 @@ def nan_to_num(x: Tensor, nan: float = 0.0, posinf: float | None = None, neginf:
         return x.clone()
     top = u.dtype.largest
     high, low = top if posinf is None else posinf, -top if neginf is None else neginf
-    u = u.ne(u).where(const(u.dtype, nan), u)
+    u = u.ne(u).where(const(u.dtype, nan or 0.0), u)
     u = u.eq(math.inf).where(const(u.dtype, high), u)
     return x._new(u.eq(-math.inf).where(const(u.dtype, low), u))
 

@@ -378,8 +378,8 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
 
 
 @function("functional")
-def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number = 0.0) -> Tensor:
-    """Borders added, filled with `value`, which integers keep without its fraction.
+def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number | None = 0.0) -> Tensor:
+    """Borders added, filled with `value`, which integers keep without its fraction; None is 0.
 
     `padding` is torch's flat list, last axis first (left, right, top, bottom, ...), or one (before, after) pair
     per axis, None for no border. A negative number cuts off. mode is "constant", "reflect", "replicate" or "circular".

@@ -370,7 +370,7 @@ def dist(x: Tensor, other: Any, p: float = 2.0) -> Tensor:
     return (x - x._lift(other)).norm(p)
 
 
-@function("in_place autocast=float32")
+@function("in_place autocast=float32 single")
 def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     """Slices along an axis, those longer than `maxnorm` scaled down to it.
 

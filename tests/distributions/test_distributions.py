@@ -191,6 +191,23 @@ def test_samples_have_the_moments(name: str) -> None:
     np.testing.assert_allclose(values.std(0), deviation, rtol=0.06, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1e-4, 1e-2, 1e5, 1e7])
+def test_samples_of_small_and_large_parameters_have_the_moments(size: float) -> None:
+    """Draws of gamma distributions below the least float, and logarithms of factorials that differ by less than their
+    last bit."""
+    manual_seed(3)
+    if size < 1:
+        several = [d.Beta(size, 3 * size), d.Dirichlet(Tensor([size, 2 * size, size]))]
+    else:
+        several = [d.Poisson(size), d.NegativeBinomial(size / 10, 0.9), d.Gamma(size, 1.0)]
+    for one in several:
+        x, deviation = one.sample((COUNT,)), one.stddev.numpy()
+        assert one.log_prob(x).isfinite().all().item()
+        values = x.numpy().astype(np.float64)
+        np.testing.assert_array_less(np.abs(values.mean(0) - one.mean.numpy()), 4 * deviation / COUNT**0.5)
+        np.testing.assert_allclose(values.std(0), deviation, rtol=0.03)
+
+
 @pytest.mark.parametrize("name", [n for n in ROWS if n.startswith(LONG)])
 def test_samples_lie_where_the_chances_say(name: str) -> None:
     manual_seed(3)
@@ -352,6 +369,17 @@ def test_a_divergence_of_binomials_of_other_counts_is_a_sum_over_the_counts() ->
             expected[i] += mine * math.log(mine / theirs)
     found = d.kl_divergence(d.Binomial(Tensor(counts), Tensor(chances)), d.Binomial(Tensor(more), Tensor(others)))
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
+def test_counts_of_zero_have_a_slope_and_supports_the_dtype_of_the_chances() -> None:
+    """The logarithm of the chances of a place that came up never is part of the slope in its count."""
+    counts = Tensor([2.0, 0.0], requires_grad=True)
+    d.Multinomial(2, logits=Tensor([1.0, 1.0])).log_prob(counts).backward()
+    digamma = [1.5 - np.euler_gamma, 1.0 - np.euler_gamma, -np.euler_gamma]  # of 3, 2 and 1
+    np.testing.assert_allclose(counts.grad.numpy(), [-np.log(2), digamma[0] - digamma[2] - np.log(2)], rtol=1e-5)
+    chances = Tensor([0.25, 0.75], dtype="float64")
+    for one in (d.Bernoulli(chances), d.OneHotCategorical(chances), d.Binomial(2, chances)):
+        assert one.enumerate_support().dtype == chances.dtype
 
 
 PATHS = {

@@ -89,6 +89,11 @@ CASES: dict[str, Case] = {
         lambda a, b: b @ NL.inv(np.tril(a)),
         [(3, 3), (2, 3)],
     ),
+    "solve_triangular, no vectors": Case(
+        lambda a, b: L.solve_triangular(a, b, upper=True),
+        lambda a, b: NL.solve(np.triu(a), np.broadcast_to(b, a.shape)),
+        [(3, 3, 3), (3, 3)],
+    ),
     "det": Case(L.det, NL.det, [(2, 3, 3)]),
     "slogdet": Case(lambda a: tuple(L.slogdet(a)), lambda a: tuple(NL.slogdet(a)), [(2, 3, 3)]),
     "cholesky": Case(lambda a: L.cholesky(spd(a)), lambda a: NL.cholesky(spd(a)), [(2, 3, 3)]),
@@ -299,6 +304,8 @@ def test_nothing_at_all_has_results(device: str) -> None:
     assert L.det(Tensor(np.zeros((2, 0, 0), np.float32))).tolist() == [1, 1]
     assert L.matrix_rank(Tensor(np.zeros((2, 0, 3), np.float32))).tolist() == [0, 0]
     assert L.solve(none, Tensor(np.zeros((2, 0), np.float32))).shape == (0, 2, 0)
+    low, pivots = L.lu_factor(Tensor(np.zeros((2, 3, 0), np.float32)))
+    assert (low.shape, pivots.shape, L.lu(low).P.tolist()) == ((2, 3, 0), (2, 0), [np.eye(3).tolist()] * 2)
 
 
 def test_older_names_of_torch() -> None:

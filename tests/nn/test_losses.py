@@ -130,6 +130,10 @@ CTC: dict[str, tuple[Any, list[int], list[int], int, list[float] | str]] = {
     "the blank beyond a length": ([[1, 0], [3, 1]], [6, 6], [1, 2], 0, [4.0425, 4.6197]),
     "no label": ([[1, 2], [3, 1]], [6, 6], [0, 2], 0, [6.4636, 4.6197]),
     "no step": ([[1, 2], [3, 1]], [0, 6], [2, 2], 0, [np.inf, 4.6197]),
+    "no step for one label": ([[1, 2], [3, 1]], [0, 6], [1, 2], 0, [np.inf, 4.6197]),
+    "no step for no label": ([[1, 2], [3, 1]], [0, 6], [0, 2], 0, [0.0, 4.6197]),
+    "no labels": ([[], []], [6, 6], [0, 0], 0, [6.4636, 10.1990]),
+    "no labels in a row": ([], [6, 6], [0, 0], 0, [6.4636, 10.1990]),
     "no class": ([[1, 4], [3, 1]], [6, 6], [2, 2], 0, r"labels \[4\] and blank 0: all are classes of 0 to 3"),
     "a negative label": ([[1, -1], [3, 1]], [6, 6], [2, 2], 0, r"labels \[-1\]"),
     "no class in a row": ([1, 7, 3], [6, 6], [2, 1], 0, r"labels \[7\]"),
@@ -153,12 +157,12 @@ def test_ctc_takes_classes_alone(case: str, wrap: Any) -> None:
     def loss(x: Tensor, labels: Tensor) -> Tensor:
         return nn.functional.ctc_loss(x, labels, steps, lengths, blank, "none")
 
-    call, given = wrap(loss), Tensor(np.log(chances))
+    call, given, labels = wrap(loss), Tensor(np.log(chances)), Tensor(labels, dtype="int32")
     if isinstance(wanted, str):
         if wrap is jit and "label" in wanted:
             return  # a captured function does not know its arguments' values
         with pytest.raises(ShapeError, match=wanted):
-            call(given, Tensor(labels))
+            call(given, labels)
     else:
         for _ in range(3):
-            np.testing.assert_allclose(call(given, Tensor(labels)).numpy(), wanted, atol=1e-4)
+            np.testing.assert_allclose(call(given, labels).numpy(), wanted, atol=1e-4)

@@ -220,6 +220,51 @@ def test_the_grid_of_the_identity_has_the_last_bits_of_torch(corners: bool, row:
     assert grid[0, 0, :, 0].tolist() == [float.fromhex(x) for x in row.split()]
 
 
+def test_grids_and_means_of_pixels_have_the_precision_of_float64() -> None:
+    """Their places and weights are the host's, which rounded them to float32."""
+    grid = F.affine_grid(Tensor([[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]], dtype="float64"), (1, 1, 1, 4), None)
+    np.testing.assert_allclose(grid[0, 0, :, 0].numpy(), [-0.75, -0.25, 0.25, 0.75], rtol=1e-15)
+    x = rng.normal(size=(1, 1, 1, 7))
+    weights = np.maximum(0.0, 1 - np.abs(np.arange(7) + 0.5 - 7 / 3 * (np.arange(3) + 0.5)[:, None]) / (7 / 3))
+    small = F.interpolate(Tensor(x), (1, 3), mode="bilinear", antialias=True).numpy()
+    np.testing.assert_allclose(small[0, 0, 0], (weights / weights.sum(1, keepdims=True)) @ x[0, 0, 0], rtol=1e-12)
+
+
+def test_bags_of_nothing_are_zeros() -> None:
+    table, none = Tensor(A, requires_grad=True), Tensor([], dtype="int32")
+    for mode in ("max", "sum", "mean"):
+        several = an.nn.functional.embedding_bag(none, table, Tensor([0, 0]), mode=mode)
+        assert (
+            several.tolist()
+            == an.nn.functional.embedding_bag(none.reshape(2, 0), table, mode=mode).tolist()
+            == [[0.0] * 6] * 2
+        )
+
+
+def test_a_slice_of_zeros_keeps_its_slope_in_float16() -> None:
+    """Its length, 0, plus what keeps a quotient finite, has a reciprocal beyond float16."""
+    x = Tensor([[0.0, 0.0], [3.0, 4.0]], dtype="float16", requires_grad=True)
+    x.renorm(2.0, 0, 0.5)[0].sum().backward()
+    assert x.grad.tolist() == [[1.0, 1.0], [0.0, 0.0]]
+
+
+def test_a_window_of_nothing_but_minus_infinity_names_an_element_of_its_own() -> None:
+    """The border is as low, and comes first."""
+    x = Tensor.full((1, 2, 4), -math.inf)
+    low, places = an.nn.functional.max_pool2d(x, (1, 2), 2, (0, 1), return_indices=True)
+    assert (low.flatten().tolist(), places.flatten().tolist()) == ([-math.inf] * 3, [0, 1, 3])
+    places = an.nn.functional.max_pool1d(x, 3, 1, 1, return_indices=True)[1]
+    assert places[0].tolist() == [[0, 0, 1, 2]] * 2
+
+
+def test_none_is_no_number_for_nan() -> None:
+    assert Tensor([math.nan, 1.0]).nan_to_num(None).tolist() == [0.0, 1.0]
+
+
+def test_none_is_no_value_of_a_border() -> None:
+    assert F.pad(Tensor([1.0]), (1, 0), "constant", None).tolist() == [0.0, 1.0]
+
+
 @pytest.mark.parametrize("corners", [False, True])
 def test_the_grid_of_the_identity_of_a_volume_reads_the_volume(corners: bool) -> None:
     x = Tensor(rng.normal(size=(2, 1, 2, 3, 4)).astype(np.float32))

@@ -102,3 +102,14 @@ def test_zeta_of_large_x_is_what_its_terms_are() -> None:
     assert found.tolist() == [[math.inf] * 4 + [1.0, 0.0, 0.0]] * 5
     near = an.special.zeta(an.tensor([127.0, 128.0, 129.0, 1e4, 1e4]), an.tensor([1.0, 1.0, 1.0, 0.999, 1.0000001]))
     assert near.tolist() == pytest.approx([1.0, 1.0, 1.0, 22134.0957, 0.99880862], rel=2e-4)
+
+
+def test_incomplete_gamma_functions_of_large_numbers() -> None:
+    """Values of 12 digits; the steps of the series grow with the number, to more than any program waits for."""
+    a, inf = [1e7, 53132781592.22524, 7.01270985582463e17, 1e30, 1.7e308], math.inf
+    x = [1e7 - 5000, 53131740894.09978, 7.012709803096316e17, 1e30 * (1 - 2.0**-40), 1.7e308]
+    low = [0.056905070739, 3.16763443963e-6, 1.52195886774e-10, 0.0, 0.5]
+    found = an.special.gammainc(an.tensor(a, dtype="float64"), an.tensor(x, dtype="float64"))
+    np.testing.assert_allclose(found.numpy(), low, rtol=1e-9)
+    upper = an.special.gammaincc(an.tensor([*a, 1e9], dtype="float64"), an.tensor([*x, inf], dtype="float64"))
+    np.testing.assert_allclose(upper.numpy(), [*(1 - np.array(low)), 0.0], rtol=1e-9)
