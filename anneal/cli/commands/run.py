@@ -153,7 +153,7 @@ class CharacterModel:
 def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
-        raise suggest("model that speaks", options.model, SPEAKING)
+        raise suggest("text model", options.model, SPEAKING)
     flags.check_recording(options.record)
     with flags.opened(options.device, options.adapter) as device:
         reader = _reader(options)
