@@ -144,7 +144,7 @@ class CharacterModel:
         return found
 
     def take(self, token: int) -> str:
-        """Add a character; the text that it is."""
+        """Add a character to the text; returns it as text."""
         self.text = [*self.start] if token == self.end else [*self.text, token]
         return "\n" if token == self.end else self.characters[token]
 
@@ -188,7 +188,7 @@ def _reader(options: _Options) -> CharacterModel:
 
 
 def _said(options: _Options, reader: CharacterModel) -> Iterator[Json]:
-    """The characters that are said, each with its chance, and what else was likely, with theirs."""
+    """The generated characters, each with its probability, and other likely ones with theirs."""
     import numpy as np
 
     rng = np.random.default_rng(options.seed)
