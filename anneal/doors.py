@@ -94,7 +94,7 @@ def methods_later(cls: type, room: str, names: Iterable[str], static: bool = Fal
 
 
 def named(function: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The function under a name, which nodes that it makes are known by, too: they keep the code that made them."""
+    """The function under another name, which provenance shows, too: nodes keep the code object that made them."""
     function.__name__ = function.__qualname__ = name
     function.__code__ = function.__code__.replace(co_name=name, co_qualname=name)
     return function

@@ -55,7 +55,9 @@ def _counts(x: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def _of_op(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
-    """The op of the elements that count, whose declaration says what the others are for it: `neutral=`."""
+    """The op on the elements that the mask selects; the others become the value that its declaration gives by
+    `neutral=`.
+    """
     neutral = op.neutral  # type: ignore[attr-defined]
     fill = int(neutral) if neutral.isdigit() else math.inf if neutral in ("highest", "inf") else -math.inf
 

@@ -172,7 +172,7 @@ def yields(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line on stderr, the first time that it is told."""
+    """Print a line on stderr, the first time that it comes."""
     if text not in _TOLD.noted:
         _TOLD.noted.add(text)
         print(f"anneal: {text}", file=sys.stderr)

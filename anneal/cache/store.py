@@ -148,7 +148,7 @@ def _hash(text: bytes | memoryview) -> bytes:
 
 
 def save(kind: str, key: bytes | None, value: Any, label: str, private: bool = False) -> bool:
-    """Keep `value` (what JSON can say) under `key`; `label` tells people what it is. False if it was not kept.
+    """Keep `value`, which JSON can represent, under `key`; `label` describes it for people. False if it was not kept.
 
     Args:
         private: nobody else may read the file or its folder.

@@ -37,7 +37,7 @@ Items = list[tuple[str, str]]  # a completion, and its description
 
 
 def models(incomplete: str) -> Items:
-    """The models of examples/ that begin so.
+    """The names of example models that begin with the text.
 
     >>> models("nano")
     [('nanogpt', 'a character GPT on Tiny Shakespeare')]
@@ -103,7 +103,9 @@ def install(named: str | None = None) -> str:
 
 
 def _shell(named: str | None) -> str:
-    """The shell that is named, else the one that runs this, else the user's; one of those that are completed."""
+    """The shell that is named, else the one that runs this process, else the user's; UserError unless anneal completes
+    in it.
+    """
     shells = ("bash", "zsh", "fish")
     if named is None:
         try:
@@ -122,7 +124,7 @@ def _words(names: str, incomplete: str) -> Items:
 
 
 def _files(incomplete: str, end: str) -> Items:
-    """Files with this ending whose paths begin so."""
+    """Paths of files with this ending that begin with the text."""
     folder, slash, name = incomplete.rpartition("/")
     try:
         found = sorted(p.name for p in Path(folder + slash).iterdir())

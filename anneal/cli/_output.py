@@ -291,7 +291,7 @@ def paged(wanted: bool = True) -> Iterator[None]:
 
 
 class _Kept(io.StringIO):
-    """Output that is to be paged; it answers as its terminal does."""
+    """Output that is collected for a pager; it behaves like the terminal behind it."""
 
     def __init__(self, terminal: Any) -> None:
         super().__init__()

@@ -266,7 +266,7 @@ FOLDER = Path("runs")
 
 
 class Several(Reporter):
-    """A reporter that tells others whatever it is told."""
+    """A reporter that passes every event on to several others."""
 
     def __init__(self, *reporters: Reporter) -> None:
         self.reporters = reporters

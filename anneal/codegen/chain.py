@@ -43,7 +43,7 @@ class Chain:
         return (a, b) if a.varies_over(self.r) else (b, a)
 
     def product(self, reduction: UOp) -> tuple[UOp, UOp | None]:
-        """The factor that is made of the scores, and the other one, if there is one."""
+        """The factor that is computed from the scores, and the other factor, if there is one."""
         value = reduction.src[0]
         if self.d is None:
             return value, None

@@ -79,7 +79,7 @@ def _body(sink: UOp, target: Target, opts: Sequence[Opt] | None = None) -> Lower
 def bodies_of(sink: UOp, target: Target | None = None) -> list[Lowering]:
     """The bodies that `generate` puts into the module of `sink`: one, or one for each of its parts, in their order.
 
-    None comes from a cache, so that who listens hears all that happens.
+    None comes from a cache, so that listeners see every rule that fires.
     """
     target = target or Target()
     with arena().untracked():

@@ -52,7 +52,9 @@ def product_of(stores: Nodes, order: Nodes, i: UOp, j: UOp) -> _Product | None:
 
 
 def over_one(sink: UOp) -> UOp:
-    """The kernel with one range for those of its reduce; as it is if it has not one reduce of several."""
+    """The kernel with one range in place of its reduce's ranges; unchanged unless it has one reduce over several
+    ranges.
+    """
     ranges = [u.src[1:] for u in toposort((sink,)) if u.op is Op.REDUCE]
     if len(ranges) != 1 or len(ranges[0]) < 2 or not all(r.src[0].is_const for r in ranges[0]):
         return sink

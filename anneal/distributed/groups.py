@@ -131,7 +131,7 @@ def init_process_group(backend: str | None = None, timeout: float = 600.0) -> No
 
 
 def is_available() -> bool:
-    """True: a world of one needs nothing, and one of several says what it lacks when it is started."""
+    """True, always: a single process needs no MPI, and several processes raise an error at `init` if it is missing."""
     return True
 
 

@@ -218,7 +218,7 @@ class MPIGroup(Group):
             self._say_difference()
 
     def leave(self) -> None:
-        """Wait for the others to end as well: one that comes for another exchange meanwhile is told of it."""
+        """Wait for the others to end as well; a participant that starts another exchange meanwhile gets an error."""
         if self._ended:
             return
         self.timeout = math.inf  # one may have more to do at the end than the others

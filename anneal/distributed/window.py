@@ -43,7 +43,7 @@ def signature(what: str, *kinds: tuple[Any, Any]) -> int:
 
 
 class Results:
-    """The arrays that an exchange writes: those `made`, given before they are asked for, or some that `room` makes.
+    """The arrays that an exchange writes: the given ones (`made`), or new ones from `room`.
 
     Args:
         room: makes an array of a shape and a dtype; `kinds` has them.

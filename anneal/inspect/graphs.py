@@ -430,7 +430,7 @@ class _Seen:
         self.graphs.append(PassGraph(_info(self.pipeline, p), nodes, text, changed, removed))
 
     def _changed(self, order: Iterable[UOp], places: Mapping[UOp, int]) -> set[UOp]:
-        """Nodes that are not merely those of before over other sources."""
+        """Nodes that a pass made, except copies of earlier nodes over other sources."""
         before, there = self.places, set(self.order)
         of_place = {before.get(u): u for u in reversed(self.order)}
         # of a kernel: by what the node is, over whatever sources

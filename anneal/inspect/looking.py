@@ -117,7 +117,7 @@ def _unread(_: UOp) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A record as JSON has it: what `json.dumps` asks for what it does not know.
+    """A record as JSON: the `default` function of `json.dumps`.
 
     Args:
         value: the record.

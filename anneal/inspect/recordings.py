@@ -320,7 +320,7 @@ def _ms(spread: Json | None, part: str = "median") -> str:
 
 
 def _without_values(sink: UOp, fired: Sequence[Event]) -> tuple[UOp, list[Event]]:
-    """A graph and the rules that made it, over memory that is never filled: the memory that they read may go."""
+    """A graph and the rules that made it, over placeholders in place of memory, so that the memory can be freed."""
     known: Known = {}
 
     def visit(u: UOp, src: Src) -> UOp:

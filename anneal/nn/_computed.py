@@ -141,7 +141,7 @@ def replaced(places: Sequence[tuple[Module, str]], tensors: Sequence[Tensor]) ->
 
 
 class Around(Module):
-    """A module whose call is that of another one, `module`."""
+    """A module that calls another one, `module`."""
 
     module: Module
 

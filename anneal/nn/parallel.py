@@ -189,8 +189,9 @@ def whole_state_dict(module: Module, group: distributed.Group | None = None) -> 
 
 
 class _Units:
-    """The units of a sharded module: one that is called has its parameters whole, and those of the one that comes next
-    are on their way while it computes."""
+    """The units of a sharded module: a unit that is called has its whole parameters, and those of the next unit are
+    gathered while it computes.
+    """
 
     def __init__(self, units: list[Module], group: distributed.Group) -> None:
         self.units, self.group = units, group

@@ -112,7 +112,7 @@ class LocalFunction:
 
     @property
     def key(self) -> Any:
-        """The key that tells it from other functions."""
+        """The key that identifies the function."""
         return id(self.proto)
 
     def graph(self, node: FileNode, types: list[Any] | None = None) -> Graph:
@@ -222,7 +222,7 @@ PLAIN: dict[int, Callable[[Any], Any]] = {
 
 @lru_cache(4096)
 def defaults_of(schema: Any) -> Mapping[str, Any]:
-    """The attributes that have a default, with it."""
+    """The defaults of the attributes that have one."""
     defaults = {key: a.default_value for key, a in schema.attributes.items() if a.default_value.name}
     return {key: PLAIN[d.type](d) for key, d in defaults.items() if d.type in PLAIN}
 

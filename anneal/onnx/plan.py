@@ -173,7 +173,9 @@ class Captured:
         return tuple([t if s is None else t.reshape(product(t.shape)) for t, s in zip(out, shapes)])
 
     def _given(self, run: GraphRun, result: Any) -> Any:
-        """A result as who takes it wants it: the caller on the device, if that can hold it; other nodes as it is."""
+        """A result in the form that its reader wants: for the caller on the device, if that can hold it; for other
+        nodes as it is.
+        """
         if isinstance(result, list):
             return [self._given(run, r) for r in result]
         if self._inner or not (

@@ -254,7 +254,7 @@ def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Calla
 
 
 def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, words: str = "") -> list[Callable[P, R]]:
-    """Public functions of one signature, under `function`; `tools/names.py` reads it as it reads that.
+    """Public functions of one signature, each declared as by `function`; `tools/names.py` reads both decorators.
 
     Args:
         op: the computation, as of `rows_of`.

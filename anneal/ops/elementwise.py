@@ -414,7 +414,7 @@ def sloped(value: Tensor, x: Tensor, slope: Tensor) -> Tensor:
 
 
 def standing_for(value: Tensor, equal: Tensor) -> Tensor:
-    """`value`, whose derivatives are those of `equal`."""
+    """`value`, with the derivatives of `equal`."""
     return value._new(by_rule("equal", value.uop, equal.uop), equal)
 
 

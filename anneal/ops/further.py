@@ -346,7 +346,7 @@ cumulative_sum, cumulative_prod = family(
 
 @function("method=no")
 def rsub(x: Tensor, other: Any, alpha: Number = 1) -> Tensor:
-    """other - alpha * x, of the shape that both broadcast to.
+    """other - alpha * x, in the shape that both broadcast to.
 
     >>> from anneal.tensor import Tensor
     >>> rsub(Tensor([1, 2]), 10)

@@ -21,7 +21,7 @@ from anneal.uop import Op, promote
 
 
 def join(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """`parts`, whose other sizes agree, one after the other: each padded with zeros, and added up."""
+    """The concatenation of `parts`, whose other sizes agree: the sum of the parts, each padded with zeros."""
     dtype = functools.reduce(promote, [p.dtype for p in parts])
     op = Op.OR if dtype is BOOL else Op.ADD
     total = sum(p.shape[axis] for p in parts)

@@ -93,7 +93,7 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
 
 
 def as_rows(x: Tensor, axis: Any) -> Tensor:
-    """The axes that go as one, the last."""
+    """The tensor with the named axes flattened into one, the last."""
     axes = axes_of(axis, x.ndim)
     rest = [i for i in range(x.ndim) if i not in axes]
     n = math.prod([x.shape[a] for a in axes])

@@ -303,7 +303,7 @@ def _emit(rules: Sequence[tuple[str, list[Step]]], depth: int, out: list[str], l
             out.append(pad + step.text)
             _emit(group, depth, out, ends)
         else:
-            # a run of tests that nobody else shares is one condition
+            # consecutive tests that no other rule shares become one condition
             tests = [step.text]
             while len(group) == 1 and group[0][1][0].kind == "test":
                 tests.append(group[0][1][0].text)

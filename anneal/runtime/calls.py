@@ -33,7 +33,8 @@ FOUND = "found"  # the tag of the bindings that a call of the host found while a
 
 # some nodes, and what is called with their leaves as soon as these are computed
 Between = tuple[Nodes, Callable[[Nodes], None]]
-# (nodes, those of them that are lazy, device, what comes between) -> the nodes as leaves: one launch, or one in parts
+# (nodes, the lazy ones among them, device, functions to call in between) -> the nodes as leaves: one launch, or one in
+# parts
 Launched = Callable[[Nodes, list[UOp], str, Sequence[Between]], list[UOp]]
 # a call -> the values of Variables that it found
 Called = Callable[[HostCall], Sizes]
@@ -139,7 +140,7 @@ class _Computed:
         self.nodes: Known = {}  # the results of calls as leaves, and the nodes over them
         self.found: dict[str, int] = {}
         self.under_way: dict[int, Exchange] = {}  # what waits for the exchanges of a wave that have started, by number
-        # what a replay finds anew is told from what stays as it is
+        # the tag distinguishes sizes that a replay finds anew from fixed ones
         self.tag = FOUND if here.recordings and here.recordings[-1].kept else None
 
     def over(self, root: UOp) -> UOp:
@@ -238,8 +239,8 @@ def _waves(
 
 
 def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, Src]]:
-    """The nodes below `lazy`, each after those that it needs: its sources, and the calls that find its sizes, but for
-    those that need what uses it here.
+    """The nodes below `lazy`, each after the nodes that it needs: its sources, and the calls that find its sizes,
+    except calls that depend on this use of it.
 
     Raises ShapeError where a size is needed to find it.
     """

@@ -153,8 +153,9 @@ def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages:
 
 
 def _ran_again(group: Handles, name: str) -> bool:
-    """Compute tensors of one device whose templates say what a launch of them would be, as one like it was before or
-    as the first of its kind; False where that cannot be said."""
+    """Compute late tensors of one device by a launch of their templates, a known one or the first of its kind; False if
+    the templates do not determine it.
+    """
     if any(t.late is None and t.uop.op is Op.HOST_CALL for t in group):
         return len(group) == 1 and _exchanged(group[0], name)
     numbering = numbering_of()

@@ -178,7 +178,7 @@ class Flowing(Capture):
         raise JitError("a call cannot be taken as a fixed list of kernels: gradients flow through its results")
 
     def close(self) -> None:
-        """Let go of what the capture holds: calls whose backward is to come have what that needs."""
+        """Release what the capture holds; calls whose backward may still come keep what it needs."""
 
     def is_late(self) -> bool:
         """True if the next call is to be late."""

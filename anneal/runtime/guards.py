@@ -436,7 +436,7 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
 
 
 def _variables(step: dis.Instruction) -> tuple[str | None, str | None]:
-    """The variable that an instruction stores, and the one that it leaves on top of the stack."""
+    """The variable that an instruction stores, and the variable that is on top of the stack after it."""
     name, value = step.opname, step.argval
     if name.startswith("STORE_FAST_LOAD_FAST"):
         return value[0], value[1]

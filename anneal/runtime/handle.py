@@ -258,7 +258,7 @@ class Handle:
     # -- views ----------------------------------------------------------------------------------------------------
 
     def _part_of(self, base: Handle, step: Any) -> None:
-        """Note that this is what `step` shows of `base`: a view of it, or of what that is a view of."""
+        """Note that this tensor is the part of `base` that `step` shows: a view of `base`, or of the root of `base`."""
         link, over = base._base, None
         if link and base._is_part():
             root, recipe = link.root, link.recipe.then(step)
@@ -392,7 +392,7 @@ def _node(t: Handle) -> UOp | None:
 
 
 def _no_node() -> None:
-    """The node that a tensor shows, of one that is late."""
+    """The node of a tensor that is late."""
 
 
 def note_earlier(tensors: Iterable[Handle]) -> None:
@@ -509,7 +509,7 @@ def _is_tensor(x: Any) -> bool:
 
 
 def emptied(nest: Any, taken: list[Any] | None = None, chosen: Callable[[Any], bool] = _is_tensor) -> Any:
-    """A nest without its tensors, also without those in slices: what keeps it holds none of them.
+    """A nest without its tensors, also without those in slices, so that whoever keeps it keeps no tensor.
 
     Args:
         nest: the nest.

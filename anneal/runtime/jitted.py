@@ -36,8 +36,8 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
 
-# Captures of one function, and calls that may become one; beyond that the one goes that was longest unused, and its
-# memory with it.
+# The most captures of one function, and calls that may become one; beyond it the one that was unused longest is
+# dropped, with its memory.
 _CAPTURES = 128
 _FLOWS = "gradients flow"  # in the reason
 _NO_NAMES = ("dict",)  # the structure of no arguments by name

@@ -271,7 +271,7 @@ def _learn(
     with modes(checks=checks):
         result = use.made_by(run, args, options, False)
     results, many = flat(result), None if isinstance(result, Handle) else emptied(result)
-    # what it does beside giving a result is to give arguments other values, if it does anything
+    # its only effects are the changes of its arguments
     in_place = {i for i, t in enumerate(tensors) if any(t is x for x in use.became)}
     pure = here.effects == effects + len(use.became) and len(in_place) == len(use.became) and here.numbering() is n
     found: Any = "reads values, draws numbers or changes a tensor"

@@ -50,7 +50,7 @@ class Draws:
         self.begin()
 
     def begin(self) -> None:
-        """Take what was drawn so far for nothing."""
+        """Begin: draws before this do not count."""
         self._before = [pickle.dumps(state()) for _, state in self._states]
 
     def look(self) -> None:

@@ -412,17 +412,17 @@ class UnderWay:
         self._begin, self._coming = begin, coming
 
     def start(self, *arrays: Array) -> list[Array]:
-        """Start it with arrays that are there."""
+        """Start the exchange with arrays that are on the host."""
         self._wait = self._begin(arrays, (), False)
         return []
 
     def later(self, reader: Reader) -> None:
-        """Start it as soon as a device has given the arrays."""
+        """Start the exchange as soon as a device has copied the arrays to the host."""
         self._reader, self._wait = reader, None
         self._coming.append(self)
 
     def begin(self, into: Arrays = ()) -> None:
-        """Wait for its arrays from the device, and start it."""
+        """Wait for the exchange's arrays from the device, and start it."""
         assert self._reader
         self._wait, self._reader = self._reader(lambda arrays: self._begin(arrays, into, False)), None
 

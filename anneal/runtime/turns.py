@@ -375,7 +375,7 @@ class _BoundLoop(BoundCall):
             self._copy(self.pairs[1][1:], self.outputs)
 
     def _copy(self, sources: Buffers, to: Buffers) -> None:
-        """Copy what is carried from some buffers to others."""
+        """Copy the carried values from some buffers to others."""
         for source, target, s in zip(sources, to, self.carried, strict=True):
             self.device.copy(source, target, s.size, s.dtype)
 
@@ -452,7 +452,8 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
 
 
 def bound(step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict[str, int]], None]) -> BoundCall:
-    """A call bound to its memory, with these values of its Variables: `run()` makes it, and tells those that it finds.
+    """A call bound to its memory, with these values of its Variables: `run()` makes the call, and reports the values
+    that it finds.
 
     Args:
         step: a loop, a choice, or a call of the host.

@@ -100,7 +100,7 @@ class Unknown:
 
 
 def plainly(run: Run, args: Args, options: Options) -> Any:
-    """A call as it stands; what it calls is part of it."""
+    """Run a call without making its results late; calls inside it are part of it."""
     here.defers = False
     try:
         return run(*args, **options)

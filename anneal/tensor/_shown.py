@@ -201,7 +201,7 @@ class _Graph:
                 self.wants.add(u)
 
     def below(self, u: UOp) -> list[GradFn | AccumulateGrad]:
-        """The calls before the one that made `u`."""
+        """The calls that made the inputs of the call that made `u`."""
         found: dict[UOp, GradFn | AccumulateGrad] = {}
         stack = [_flat(u)] if _flat(u) in self.leaves else list(reversed(_sources(u)))  # a view of a leaf's memory
         seen: set[UOp] = set()

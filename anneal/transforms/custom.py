@@ -221,7 +221,7 @@ class FunctionCtx:
         self._plain |= {id(t) for t in tensors}
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Declare that `forward` changed `tensors`, arguments of its, in place; it returns them."""
+        """Declare that `forward` changed `tensors`, which are among its arguments, in place; it returns them."""
         self._dirty |= {id(t) for t in tensors}
 
     def set_materialize_grads(self, value: bool) -> None:

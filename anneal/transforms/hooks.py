@@ -187,7 +187,7 @@ def hooks_of(x: Tensor) -> Hooks | None:
 
 def set_apart(x: Tensor) -> None:
     """Give a tensor that is no leaf a node that no other shows, if its uses are known: equal expressions are one node,
-    and what is reshaped counts as what it is made of.
+    and a reshaped node counts as its source.
 
     Args:
         x: the tensor.

@@ -31,7 +31,7 @@ def _like(u: UOp) -> UOp:
 
 
 def _substituted(results: Nodes, known: Known) -> list[UOp]:
-    """The graphs over other nodes; `known` gets what those between become."""
+    """The graphs over other nodes; `known` gets the replacements of the nodes in between."""
     return [rebuild(r, over, known) for r in results]
 
 
@@ -312,7 +312,7 @@ def _pull_choice(call: Choice, src: Nodes, given: Some, wants: Flags) -> Some:
 
 
 def _pushed(results: Nodes, tangents: Known) -> Some:
-    """The tangents of graphs, given those of what they read."""
+    """The tangents of graphs, given the tangents of their inputs."""
     known = dict(tangents)
     push_forward(_order(results), results, known)
     return [whole(known[r], r) if r in known else None for r in results]

@@ -158,7 +158,8 @@ def leaves() -> list[Tensor]:
 
 
 def leaf_nodes(tensor: Tensor) -> Src:
-    """The nodes that stand for a leaf in graphs built so far: its present one and, if it was realised since, that.
+    """The nodes that a leaf has in graphs built so far: its present node and, if it was realised since, the earlier
+    one.
 
     Args:
         tensor: a tensor that is a leaf.

@@ -76,7 +76,8 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes) -> list[UOp | Non
         if not grads.keys().isdisjoint(spent):
             raise GradientError(
                 "backward: it passes a result whose backward was taken before, and whose graph is gone: call that "
-                "backward with retain_graph=True, or use detach() on the result where no gradient should flow through it"
+                "backward with retain_graph=True, or use detach() on the result where no gradient should flow "
+                "through it"
             )
         a = arena()
         out: list[UOp | None] = []

@@ -45,7 +45,7 @@ class GraphFunction:
 
 @lru_cache(maxsize=256)
 def of_rule(name: str, arguments: Any = ()) -> GraphFunction:
-    """The Function that gives its sources, and whose derivative is that of a rule."""
+    """The Function that returns its sources, and whose derivative a rule gives."""
     return GraphFunction(name, arguments)
 
 

@@ -220,7 +220,7 @@ class KeptCurves:
 
 @frozen
 class Told:
-    """A job: the text of the events that it has told of."""
+    """The events of a job, as text."""
 
     job: Job
     text: bytes

@@ -79,7 +79,7 @@ class _Collector:
                 await self.picture(f"/api/jobs/{number}/picture?step={line['step']}")
 
     async def sources(self, about: Json, records: Iterable[Any]) -> None:
-        """The user's lines that records name, with those about them."""
+        """The user's lines that records name, with the lines around them."""
         lines = dict.fromkeys((x["file"], x["line"]) for x in records if x is not None)
         parts = {k: about[k] for k in ("model", "step")}
         for file, line in list(lines)[:LINES]:

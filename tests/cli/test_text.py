@@ -48,7 +48,7 @@ def test_a_text_of_characters_goes_beyond_the_context(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["mlp"], 2, "model that speaks"),
+        (["mlp"], 2, "no text model called"),
         (["nanogpt", "é"], 2, "does not know 'é'"),
         (["nanogpt", "--temperature", "0"], 2, "above 0"),
         (["nanogpt", "--weights", "no.safetensors"], 4, "no.safetensors"),

@@ -64,7 +64,7 @@ def best_opts(device: OpenAdapter, sink: UOp, width: int) -> Opts | None:
 
 
 def _found(data: dict[str, Any]) -> _Outcome:
-    """The outcome that was kept, if every opt of it is one."""
+    """The outcome on disk, if all its opts are valid."""
     opts = data["opts"]
     return _Outcome(None if opts is None else codegen.decode_opts(opts), "kept")
 
@@ -283,7 +283,7 @@ class _Scratch:
         return WebGpuBatch(self.device, [bound] * times, {})
 
     def values(self, program: WebGpuProgram) -> list[Array]:
-        """The contents that one run leaves in the parameters it writes, 0 where they are not read."""
+        """The values that one run writes, with 0 in places that are not read."""
         for slot in self.written:
             self.device.upload(self.buffers[slot], self.start[slot])
         self.batch(program, 1).run()

@@ -148,7 +148,9 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 
 
 class Handles(list[Dispatch]):
-    """Dispatches as a queue takes them, and the call that records them in C; who changes one sets that to None."""
+    """Dispatches as a queue takes them, and the call that records them in C, which is set to None when a dispatch
+    changes.
+    """
 
     packed: partial[Any] | None = None
 

@@ -247,7 +247,7 @@ def _speak(
 
 
 def _tell(run: _Run, decoder: Any, tokenizer: Any, piece: str, ms: float) -> None:
-    """A token as an event: the text that it adds, its chance, what else was likely, and its time."""
+    """A token as an event: the text that it adds, its probability, other likely tokens, and its time."""
     chance, likely = decoder.choices()
     others = [{"id": n, "text": tokenizer.decode([n]), "chance": c} for n, c in likely]
     phase = "decode" if len(run.tokens) > 1 else "prefill"

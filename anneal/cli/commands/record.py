@@ -229,7 +229,7 @@ def record(task: _Recording) -> None:
     flags.refuse_option(task.context, task.script)
     check_script(task.script)
     if task.output is not None and task.output.suffix != ".zip":
-        raise UserError(f"-o writes a .zip not {task.output.name}")
+        raise UserError(f"-o writes a .zip file, not {task.output.name}")
     if task.trace is not None and task.no_times:
         raise UserError("--trace shows times; leave --no-times out")
     check_writable(task.output, task.trace)

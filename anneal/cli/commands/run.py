@@ -144,7 +144,7 @@ class CharacterModel:
         return found
 
     def take(self, token: int) -> str:
-        """Add a character; the text that it is."""
+        """Add a character to the text; returns it as text."""
         self.text = [*self.start] if token == self.end else [*self.text, token]
         return "\n" if token == self.end else self.characters[token]
 
@@ -153,7 +153,7 @@ class CharacterModel:
 def speak(options: _Options) -> int:
     """Continue a text, character by character, with a trained example model. Ctrl-C stops."""
     if options.model not in SPEAKING:
-        raise suggest("model that speaks", options.model, SPEAKING)
+        raise suggest("text model", options.model, SPEAKING)
     flags.check_recording(options.record)
     with flags.opened(options.device, options.adapter) as device:
         reader = _reader(options)
@@ -188,7 +188,7 @@ def _reader(options: _Options) -> CharacterModel:
 
 
 def _said(options: _Options, reader: CharacterModel) -> Iterator[Json]:
-    """The characters that are said, each with its chance, and what else was likely, with theirs."""
+    """The generated characters, each with its probability, and other likely ones with theirs."""
     import numpy as np
 
     rng = np.random.default_rng(options.seed)

@@ -211,7 +211,7 @@ def _check(options: _Options) -> None:
             f"--picture is for what makes pictures ({', '.join(DRAWING)}), and {options.model} makes none"
         )
     if options.wire not in (None, "float16", "bfloat16"):
-        raise SettingError(f"--wire {options.wire} is no dtype in which gradients travel; float16 and bfloat16 are")
+        raise SettingError(f"--wire is float16 or bfloat16, not {options.wire}")
     check_writable(options.save, options.picture)
 
 

@@ -371,7 +371,7 @@ class Compared(NamedTuple):
 
 
 def beside(got: Array, expected: Bounded, live: Array | None = None) -> Compared:
-    """`got`, elements as a device has them, beside what is expected; only those that are `live` count."""
+    """Compare `got`, elements as a device has them, with the expected ones; only `live` elements count."""
     got = got.ravel()
     if not got.size:
         return Compared(0, 0, 0, 0.0, 0)
@@ -402,6 +402,6 @@ def ulps(got: float, expected: float, dtype: DType) -> float:
 
 
 def shown(x: Any) -> float | int | bool | str:
-    """An element as JSON has it; text of what it lacks."""
+    """An element as a JSON value; as text if JSON has no such number."""
     value = np.asarray(x, None if np.asarray(x).dtype.kind in "biuU" else float).item()
     return value if isinstance(value, str) or math.isfinite(value) else str(value)

@@ -311,7 +311,7 @@ class Trial:
             return device.download_all(memory[: self.call.outputs])
 
     def compared(self, got: Sequence[Array]) -> list[Compared]:
-        """The values that were stored, beside those that are expected."""
+        """Compare the stored values with the expected ones."""
         pairs = zip(got, self.expected)
         return [beside(content[index], Bounded(value, error)) for content, (index, value, error) in pairs]
 

@@ -227,7 +227,7 @@ def _is_contraction(u: UOp, term: UOp) -> bool:
 
 
 def needed(u: UOp) -> Src:
-    """The nodes whose values that of `u` takes."""
+    """The nodes whose values are needed for that of `u`."""
     if u.op is Op.REDUCE_AXIS:
         below = [x.src if _is_contraction(u, x) else (x,) for x in _addends(u)]
         return tuple(dict.fromkeys(s for src in below for s in src))

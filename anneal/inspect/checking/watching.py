@@ -309,7 +309,9 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
 
 
 def _sources(u: UOp) -> list[UOp]:
-    """The floats that the derivative of `u` is by; a custom derivative's own are those that its others are made of."""
+    """The float sources of `u` that its derivative is taken by; for a custom derivative the inputs that are not
+    computed from other inputs.
+    """
     if u.op is not Op.CALL or u.arg[0].results:
         found = u.src
     elif u.arg[0].name in ("beside", "chosen"):  # they say of an input that nothing depends on it

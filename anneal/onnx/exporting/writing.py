@@ -294,7 +294,7 @@ _ALIGNED = 4096  # where tensors begin in a file of weights
 
 @frozen
 class Exported:
-    """The written file: its path and that of its weights, if they have one; how much of what is in it."""
+    """The written file: its path, the path of the weights' file if there is one, and counts of its contents."""
 
     path: Path
     data: Path | None

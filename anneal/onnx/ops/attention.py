@@ -131,7 +131,9 @@ def _all_of(*parts: Any) -> MaybeTensor:
 
 
 def _mask(mask: Tensor, total: int) -> tuple[MaybeTensor, MaybeTensor]:
-    """A mask as what is added to the scores, or as what takes part; one that is too short hides what is beyond it."""
+    """A mask in the form of numbers that are added to the scores, or of bools; a mask that is too short hides the
+    positions beyond it.
+    """
     short = total - mask.shape[-1]
     sides = border(mask.ndim - 1, mask.ndim, 0, short)
     if mask.dtype.name == "bool":

@@ -146,7 +146,7 @@ class Groups:
 
 
 def depends(groups: Iterable[FusionGroup], on: Collection[FusionGroup], owner: Owner) -> bool:
-    """True if some of the groups read values that are made from those of one of `on`: in one walk."""
+    """True if one of the groups depends on one of `on`, found in one walk."""
     if not on:
         return False
     lowest = min([g.level for g in on])
@@ -273,7 +273,7 @@ class _Waiting:
                 del known[next(iter(known))]
 
     def _room(self, h: FusionGroup, g: FusionGroup) -> int:
-        """The bindings that one kernel of both has left."""
+        """The number of bindings that a kernel of both groups would leave free."""
         memory = [*{**h.inputs, **g.inputs}, *dict.fromkeys([*h.roots, *g.roots])]
         return self._cost_model.member_buffers - self._cost_model.bindings(memory)
 

@@ -103,7 +103,7 @@ def _cast_first(sink: UOp, order: Nodes) -> tuple[UOp, Nodes]:
 
 
 def _is_sum(u: UOp) -> bool:
-    """Is a node a sum of products that are so many that they are worth more kernels?"""
+    """Is a node a sum of enough products to be worth more kernels?"""
     if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype is not _F32 or u.src[0].op is not Op.MUL:
         return False
     shape = u.src[0].shape

@@ -54,7 +54,7 @@ def BiasSoftmax(x: Tensor, bias: Tensor, *, axis: int = 1, is_inner_broadcast: i
 
 
 def _activated(y: Tensor, activation: str, parameters: Sequence[float]) -> Tensor:
-    """y after an activation that was fused with what made it."""
+    """y after the activation that is fused into the operator."""
     if not activation:
         return y
     if activation == "Clip":
