@@ -259,6 +259,7 @@ class StickBreakingTransform(
         return _padded(z, 0, 1) * _padded((1 - z).cumprod(-1), 1, 0)
 
     def _inverse(self, y: Tensor) -> Tensor:
+        y = _floats(y)
         first = y[..., :-1]
         rest = (1 - first.cumsum(-1)).clamp(min=2.0**y.dtype.least)
         return first.log() - rest.log() + _left(first)
@@ -312,6 +313,7 @@ class CorrCholeskyTransform(Transform):
 
     def _call(self, x: Tensor) -> Tensor:
         n = self.forward_shape(x.shape)[-1]
+        x = _floats(x)
         eps = 2.0 ** (1 - x.dtype.digits)
         places = [i * (i - 1) // 2 + j if j < i else x.shape[-1] for i in range(n) for j in range(n)]
         whole = _padded(x.tanh().clamp(min=eps - 1, max=1 - eps), 0, 1, 0.0)
@@ -440,7 +442,12 @@ class CumulativeDistributionTransform(
         self.distribution, self.domain = distribution, distribution.support
 
 
+def _floats(x: Tensor) -> Tensor:
+    return x if x.dtype.is_float else x.float()
+
+
 def _inside(x: Tensor) -> Tensor:
+    x = _floats(x)
     return x.clamp(min=2.0**x.dtype.least, max=1.0 - 2.0 ** (1 - x.dtype.digits))
 
 

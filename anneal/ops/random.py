@@ -428,7 +428,8 @@ def randint(
 
 @function
 def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generator: Generator | None = None) -> Tensor:
-    """1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number.
+    """1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number. A number behind a tensor is
+    the probability, over the tensor's shape.
 
     >>> bernoulli(1.0, 2)
     Tensor([1., 1.], dtype=float32)
@@ -438,6 +439,8 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
             raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()
     chances = need_tensor("p, unless it is a number,", p).detach()
+    if shape:  # as in torch a probability, over the tensor's shape
+        return bernoulli(shape[0], *p.shape, device=p.device, generator=generator).cast(p.dtype)  # type: ignore[union-attr]
     drawn = (rand(*chances.shape, device=chances.device, generator=generator) < chances).uop.cast(INT32)
     right = ((chances >= 0) & (chances <= 1)).uop
     drawn = refused("bernoulli", chances.device, drawn, right, "p lies in 0 to 1; these do not")

@@ -20,7 +20,7 @@ from anneal.ops.joining import join
 from anneal.ops.nodes import (  # isort: skip
     COUNTED, INT32, broadcast, first_by_blocks, keys, moved, permute, reshape, sorted_places, sum_into,
 )  # fmt: skip
-from anneal.ops.precision import kept
+from anneal.ops.precision import kept, refused
 from anneal.uop import const
 
 _BLOCKED = 32  # the k largest of a row are looked for by blocks where there are that many times more elements
@@ -261,10 +261,19 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
     for share in shares:
         place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
         low = place.detach().floor()
-        below, above = [taken(rows, taken(order, e.cast(INT32))) for e in (low, place.detach().ceil())]
+        below, above = [taken(rows, taken(order, _place(e, share))) for e in (low, place.detach().ceil())]
         out.append(from_rows(x, _between(below, above, place - low, low, interpolation).squeeze(-1), axis, keepdim))
     one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
     return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
+
+
+def _place(at: Tensor, share: Any) -> Tensor:
+    """A place, int32; the cpu refuses that of a share beyond 0 to 1, which is a tensor."""
+    at = at.cast(INT32)
+    if not is_tensor(share):
+        return at
+    right = ((share >= 0) & (share <= 1)).expand(at.shape)
+    return at._new_plain(refused("quantile", at.device, at.uop, right.uop, "q lies in 0 to 1; these do not"))
 
 
 def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str) -> Tensor:

@@ -36,6 +36,11 @@ def cosine_similarity(a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> 
     return (x * y).sum(dim)
 
 
+def _need_order(p: float) -> None:
+    if p < 0:
+        raise ShapeError(f"the order of a distance is not negative, not {p}")
+
+
 @function("functional method=no autocast=float32 single")
 def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The p-norm distances between the rows of (..., m, d) and of (..., n, d): (..., m, n).
@@ -50,6 +55,7 @@ def cdist(a: Tensor, b: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_
         raise ShapeError(f"cdist: takes (..., m, d) and (..., n, d), not {a.shape} and {b.shape}")
     if compute_mode not in _CDIST_MODES:
         raise SettingError(f"cdist: compute_mode is one of {', '.join(_CDIST_MODES)}, not {said(compute_mode)}")
+    _need_order(p)
     apart = a.unsqueeze(-2) - b.unsqueeze(-3)
     p = p if a.shape[-1] else 1.0  # rows of nothing are no distance apart
     out = apart.norm(p, -1)
@@ -380,8 +386,8 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
             [0.3, 0.4]], dtype=float32)
     """
     at = axis_in(dim, x)
-    if maxnorm < 0:
-        raise ShapeError(f"renorm: maxnorm must not be negative, not {maxnorm}")
+    if maxnorm < 0 or p <= 0 or x.ndim < 2:
+        raise ShapeError(f"renorm: takes slices, maxnorm >= 0 and p > 0, not shape {x.shape}, {maxnorm} and {p}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 
@@ -432,6 +438,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """
     if x.ndim != 2:
         raise ShapeError(f"pdist: takes a matrix of points by coordinates, not shape {x.shape}")
+    _need_order(p)
     n = x.shape[0]
     pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
     if not pairs:

@@ -39,6 +39,13 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "no turns": (lambda: turns(0), "scan: unroll"),
     "fewer than none": (lambda: turns(-1), "scan: unroll"),
     "loops unrolled by 0": (lambda: an.fori_loop(0, 3, lambda i, c: c, X, unroll=0), "fori_loop: unroll"),
+    "a chance of 3": (lambda: X.bernoulli(3), "bernoulli: p lies in 0 to 1, not 3"),
+    "a share of 2": (lambda: an.quantile(X, an.tensor([2.0])).tolist(), "quantile: q lies in 0 to 1"),
+    "a share below 0": (lambda: an.nanquantile(X, an.tensor(-0.5), interpolation="higher").item(), "q lies in 0 to 1"),
+    "distances of order -1": (lambda: an.cdist(an.ones(2, 3), an.ones(2, 3), p=-1), "cdist: the order of a distance"),
+    "pairs of order -1": (lambda: an.pdist(an.ones(2, 3), -1), "pdist: the order of a distance"),
+    "slices of a vector": (lambda: an.renorm(X, 1.0, 0, 1.0), "renorm: takes slices"),
+    "norms of order 0": (lambda: an.renorm(an.ones(2, 2), 0.0, 0, 1.0), "renorm: takes slices"),
     "bounds of floats": (lambda: an.fori_loop(0.0, 3.0, lambda i, c: c, X), "the bounds are ints, not 0.0"),
 }
 
@@ -48,3 +55,18 @@ def test_a_wrong_argument_is_named(what: str) -> None:
     call, words = CALLS[what]
     with pytest.raises(AnnealError, match=words):
         call()
+
+
+def test_a_number_behind_a_tensor_is_the_chance() -> None:
+    assert an.bernoulli(an.zeros(2, 3), 1).tolist() == [[1.0] * 3] * 2
+    assert an.zeros(2, dtype=an.int64).bernoulli(1.0).tolist() == [1, 1]
+    assert an.quantile(an.tensor([1.0, 3.0]), an.tensor([0.0, 1.0])).tolist() == [1.0, 3.0]
+
+
+def test_transforms_of_integers_are_those_of_floats() -> None:
+    for transform, whole in (
+        (an.distributions.SigmoidTransform().inv, [0, 1]),
+        (an.distributions.CorrCholeskyTransform(), [1]),
+        (an.distributions.StickBreakingTransform().inv, [0, 1, 0]),
+    ):
+        assert transform(an.tensor(whole)).tolist() == transform(an.tensor(whole).float()).tolist()
