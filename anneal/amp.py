@@ -83,14 +83,14 @@ class autocast(ContextDecorator):
 
 
 def _kind(device_type: str) -> str:
-    """The kind of device that a `device_type` names. Raises DTypeError for what is no text."""
+    """The kind of device that a `device_type` names. Raises DTypeError for anything but a text."""
     if not isinstance(device_type, str):
         raise DTypeError(f"autocast: device_type is a text such as 'cpu' or 'auto', not {said(device_type)}")
     return device_type.partition(":")[0]
 
 
 def is_autocast_available(device_type: str) -> bool:
-    """True for the kinds of devices that are here: "cpu", "webgpu", or "auto" for both, as `device_type` names them."""
+    """True if `device_type` is "cpu", "webgpu" or "auto", which stands for both."""
     return device_type == "auto" or _kind(device_type) in _KINDS
 
 
@@ -116,7 +116,7 @@ def get_autocast_dtype(device_type: str) -> DType:
 
 
 def custom_fwd(fwd: Fun | None = None, *, device_type: str = "cpu", cast_inputs: DTypeLike | None = None) -> Fun:
-    """A decorator for `forward` of an `autograd.Function` that `autocast` shall know.
+    """A decorator for the `forward` of an `autograd.Function` that runs inside `autocast`.
 
     Args:
         fwd: `forward`. device_type: the kind of device that it is for.
@@ -240,7 +240,7 @@ class GradScaler:
         if not self._enabled:
             return outputs
         if isinstance(outputs, Tensor):
-            here.backwards.append(weakref.ref(outputs))  # read later it would be computed again: it comes with the step
+            here.backwards.append(weakref.ref(outputs))  # with the step, or a later read computes it again
             return outputs * self._scale.reshape(()).to(outputs.device)
         if not isinstance(outputs, Iterable):
             raise DTypeError(f"GradScaler.scale: takes tensors, not {type(outputs).__name__}")
@@ -248,9 +248,8 @@ class GradScaler:
         return scaled if isinstance(outputs, list) else tuple(scaled)
 
     def unscale_(self, optimizer: Optimizer) -> None:
-        """Divide the gradients of the parameters of `optimizer` by the scale, before they are clipped; once a step.
-
-        Raises SettingError for a second time, DTypeError for gradients of float16.
+        """Divide the gradients of the parameters of `optimizer` by the scale, before they are clipped; at most once a
+        step. Raises SettingError for a second call, DTypeError for gradients of float16.
         """
         if not self._enabled:
             return
@@ -267,10 +266,9 @@ class GradScaler:
             self._found[id(optimizer)] = found > 0
 
     def step(self, optimizer: Optimizer, *results: Tensor, **kwargs: Any) -> Any:
-        """`optimizer.step(*results, **kwargs)` with gradients that are divided by the scale; if one is not finite,
-        parameters and state stay as they are.
-
-        Raises SettingError for a second time since `update`, and for a closure.
+        """`optimizer.step(*results, **kwargs)` with gradients that are divided by the scale; if a gradient is not
+        finite, parameters and state stay as they are. Raises SettingError for a second call since `update`, and for a
+        closure.
         """
         if not self._enabled:
             return optimizer.step(*results, **kwargs)
@@ -285,13 +283,13 @@ class GradScaler:
         if type(optimizer).step is not Optimizer.step:
             return None if bool(found) else optimizer.step(*results, **kwargs)
         optimizer.found_inf = found
-        try:  # with `found`: by itself it would compute every gradient once more
+        try:  # with `found`: computed apart it would compute every gradient once more
             return optimizer.step(*results, found, **kwargs)
         finally:
             optimizer.found_inf = None
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Choose the next scale by the steps since the last time, or take `new_scale`.
+        """Choose the next scale by the steps since the last `update`, or take `new_scale`.
 
         Raises SettingError if no step came before.
         """

@@ -27,7 +27,7 @@ _IN_256 = {"#00add8": 38, "#0080a0": 31}
 
 
 class Work:
-    """Work that goes on: what it is, and how much of `total` is done; None if the amount is unknown.
+    """Work in progress: what it is, and how much of `total` is done; `total` is None if it is unknown.
 
     `unit` is "" for pieces, "B" for bytes, which are shown scaled. `note` is shown behind.
     """
@@ -50,7 +50,9 @@ class Work:
         self.done = done
 
     def resume(self, done: int) -> None:
-        """Set the amount that was done before, in no time of this attempt; drops the last attempt's note."""
+        """Set the amount that was done before this attempt, so that it does not count in the speed; drops the last
+        attempt's note.
+        """
         self.done = self.started = done
         self.first, self.note = time.monotonic(), ""
 
@@ -61,7 +63,7 @@ class Work:
 
 
 class _Display(threading.Thread):
-    """Shows the innermost work that has gone on for a while, until it is ended."""
+    """Shows the innermost work that has taken a second or more, until it ends."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(name="anneal-progress", daemon=True)
@@ -71,10 +73,10 @@ class _Display(threading.Thread):
         self.fresh = True  # whether the terminal's cursor is at the beginning of a line
         self.hidden = self.writing = False
         self.ended = threading.Event()
-        self.lock = threading.RLock()  # a signal's handler writes, whoever is writing
+        self.lock = threading.RLock()  # reentrant: a signal's handler may write while its thread is writing
 
     def begin(self) -> None:
-        """Start, if that is not done; from then on it looks now and then at what goes on."""
+        """Start the thread that looks at the work from time to time, if it does not run."""
         with self.lock:
             if not self.is_alive() and not self.ended.is_set():
                 self.start()
@@ -110,7 +112,7 @@ class _Display(threading.Thread):
             self.writing = True
             self.stream.write(text)
             self.stream.flush()
-        except (OSError, ValueError):  # nobody can be told; the work goes on
+        except (OSError, ValueError):  # nobody can read it; the work goes on
             pass
         finally:
             self.writing = False
@@ -179,7 +181,7 @@ def note(text: str) -> None:
 
 
 def running() -> list[Work]:
-    """The work that goes on, the innermost last."""
+    """The works in progress, the innermost last."""
     return list(_TOLD.running)
 
 

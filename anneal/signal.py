@@ -22,7 +22,7 @@ __all__ = [
 
 
 def _places(name: str, M: int, sym: bool, dtype: DTypeLike | None, device: str | None) -> tuple[Tensor, float]:
-    """0, 1, ... of M elements as floats, and how many steps the window has."""
+    """0, 1, ..., M - 1 as floats, and the number of steps of the window."""
     if M < 0:
         raise ShapeError(f"{name}: a window has 0 elements or more, not {M}")
     kind = as_dtype("float32" if dtype is None else dtype)
@@ -146,7 +146,7 @@ def exponential(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """exp(-|n - center| / tau), about the middle; another center wants sym=False.
+    """exp(-|n - center| / tau); the center is the middle by default, and another one needs sym=False.
 
     Raises ShapeError for a tau that is not above 0, or a center with sym.
     """

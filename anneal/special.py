@@ -23,7 +23,7 @@ else:
 
 
 def _series(a: Any, x: Any) -> Any:
-    """The lower part for x < a + 1, over x^a e^-x / gamma(a)."""
+    """The lower function for x < a + 1, divided by x^a e^-x / gamma(a)."""
     total, term, n = 1 / a, 1 / a, a
     while np.any(term > total * 1e-17):
         n = n + 1
@@ -33,7 +33,7 @@ def _series(a: Any, x: Any) -> Any:
 
 
 def _fraction(a: Any, x: Any) -> Any:
-    """The upper part for other x, over the same: Lentz's way (Press and others, "Numerical Recipes", 6.2)."""
+    """The upper function for other x, divided by the same: Lentz's way (Press and others, "Numerical Recipes", 6.2)."""
     b = x + 1 - a
     c, d = np.full_like(b, 1e300), 1 / b
     total, i, step = d, 0, np.zeros_like(b)
@@ -60,7 +60,7 @@ def _limit(a: Any, x: Any, upper: bool) -> Any:
 
 
 def _part(a: Any, x: Any, upper: bool) -> Any:
-    """The part of the gamma function's integral below x, or above it, over the whole, of arrays of float64."""
+    """The share of the gamma function's integral below x, or above it, for arrays of float64."""
     lost = np.isnan(a + x) & (x != 0) & ~np.isinf(a) & ~np.isinf(x)
     lost |= (a < 0) | (x < 0) | (np.isinf(a) & np.isinf(x)) | ((a == 0) & (x == 0))
     out = np.where(lost, np.nan, ((a == 0) | np.isinf(x)) != upper)

@@ -49,7 +49,7 @@ def assert_close(
 
 
 def _fault(a: Any, b: Any, at: str, options: Mapping[str, Any]) -> str:
-    """The first difference in words, empty for none."""
+    """A text about the first difference; empty if there is none."""
     where = f" at {at}" if at else ""
     if isinstance(b, Mapping) or (isinstance(b, Sequence) and not isinstance(b, str)):
         keys = list(b) if isinstance(b, Mapping) else list(range(len(b)))

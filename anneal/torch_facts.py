@@ -26,8 +26,8 @@ class _AnyPlace(type):
 
 
 class device(Place, metaclass=_AnyPlace):
-    """The name of a device, which is all that a device is: "cpu", "webgpu" or "auto"; its `type` is the name without
-    a number, and its `index` that. In a `with` it is the device of tensors that name none.
+    """The name of a device, "cpu", "webgpu" or "auto", as a text; `type` is the name without its number, and `index`
+    the number. In a `with` block it is the default device of new tensors.
 
     Args:
         type: the name, or a device. index: a number behind it, of a device of other frameworks.
@@ -63,21 +63,21 @@ mps = xpu = cuda
 
 
 class accelerator:
-    """The device of tensors that name none, where that is a GPU, as torch's programs ask for one."""
+    """The default device if it is a GPU, under torch's names for accelerators."""
 
     @staticmethod
     def is_available() -> bool:
-        """True if tensors that name no device are on a GPU."""
+        """True if the default device is a GPU."""
         return _default_device() != "cpu"
 
     @staticmethod
     def current_accelerator(check_available: bool = False) -> Place | None:
-        """The device, or None; `check_available` is ignored."""
+        """The default device if it is a GPU, else None; `check_available` is ignored."""
         return get_default_device() if accelerator.is_available() else None
 
     @staticmethod
     def device_count() -> int:
-        """1, or 0 without one: a process computes on one GPU."""
+        """The number of GPUs: 1 or 0, since a process computes on one GPU."""
         return int(accelerator.is_available())
 
     synchronize = staticmethod(cuda.synchronize)
@@ -137,7 +137,7 @@ def set_default_dtype(d: Any) -> None:
 
 
 def promote_types(type1: Any, type2: Any) -> DType:
-    """The dtype of what an operand of `type1` and one of `type2` give.
+    """The dtype of the result of an op with an operand of `type1` and one of `type2`.
 
     >>> promote_types("int8", "float32")
     dtypes.float32
@@ -151,7 +151,7 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     >>> result_type(Tensor([1]), 2.5), result_type(Tensor([1]), 2)
     (dtypes.float32, dtypes.int32)
     """
-    # of tensors nothing but dtypes counts: their shapes need not broadcast
+    # only the dtypes of tensors count: their shapes need not broadcast
     a, b = [t.reshape(-1)[:0] if isinstance(t, Tensor) else t for t in (tensor1, tensor2)]
     total: Tensor = (a if isinstance(a, Tensor) or isinstance(b, Tensor) else Tensor(a)) + b
     return total.dtype
@@ -187,7 +187,7 @@ is_nonzero, is_same_size, is_signed, get_device = (
 
 
 def is_storage(obj: Any) -> bool:
-    """False: `obj` is none of the memory that torch's tensors show."""
+    """False for every `obj`: there are no storages as torch's tensors have them."""
     return False
 
 
@@ -200,14 +200,14 @@ def initial_seed() -> int:
 
 
 def seed() -> int:
-    """Start the stream of random numbers by a number that differs each time, and return that."""
+    """Seed the stream of random numbers with a number that differs each time, and return the number."""
     number = int.from_bytes(os.urandom(4), "little")
     (_here.draws or _default_generator).manual_seed(number)
     return number
 
 
 def get_rng_state() -> Tensor:
-    """The place in the stream of random numbers, its seed and the calls since, for `set_rng_state`.
+    """The state of the stream of random numbers for `set_rng_state`: its seed, and the number of calls since.
 
     >>> state = get_rng_state(); a = Tensor.rand(3).tolist()
     >>> set_rng_state(state); a == Tensor.rand(3).tolist()
@@ -297,10 +297,10 @@ def are_deterministic_algorithms_enabled() -> bool:
 
 
 def get_float32_matmul_precision() -> str:
-    """The word that `set_float32_matmul_precision` was given last; "highest" at first."""
+    """The last argument of `set_float32_matmul_precision`; "highest" at first."""
     return _DEVICES.precision
 
 
 def get_default_device() -> Place:
-    """The device of tensors that name none."""
+    """The default device of new tensors."""
     return Place(_default_device())

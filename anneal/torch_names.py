@@ -1,4 +1,4 @@
-"""Functions of `import anneal as an` that are no ops, under torch's names: tensors of data, devices, files."""
+"""Functions of `import anneal as an` under torch's names that are not ops: tensors from data, devices, files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def from_dlpack(x: Any) -> Tensor:
         raise DTypeError(f"from_dlpack: takes an array of another library, not {said(x)}")
     try:
         return Tensor(np.from_dlpack(x))
-    except (BufferError, RuntimeError):  # of a dtype that NumPy lacks
+    except (BufferError, RuntimeError):  # for a dtype that NumPy lacks
         return Tensor(x)
 
 

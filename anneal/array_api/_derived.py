@@ -1,4 +1,6 @@
-"""Functions of the standard that are ops, or of `anneal.linalg`: made of those by their signatures."""
+"""Functions of the standard that anneal has as ops or in `anneal.linalg`: made from those functions and their
+signatures.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.ops import as_dtype
 from anneal.tensor import DType, Tensor, dtypes
 
-# Arguments of ops that the standard has not, and those that have another name there.
+# Arguments of ops that the standard lacks, and arguments that have another name in the standard.
 LACKING = "UPLO alpha assume_unique atol decimals dim1 dim2 dtype hermitian rounding_mode tol unbiased"
 RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "diagonal": "k"}
 
@@ -84,7 +86,7 @@ def _of_one(op: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """An op of two of which one may be a number."""
+    """A binary op, of which one operand may be a number."""
 
     def function(x1: Any, x2: Any, /) -> Any:
         if isinstance(x1, Tensor):
@@ -113,10 +115,10 @@ def _of_vectors(op: Callable[..., Any], name: str) -> Callable[..., Any]:
 def _by_name(
     op: Callable[..., Any], name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter], first: int
 ) -> Callable[..., Any]:
-    """An op with these names of what is given by position, and its own parameters that are given by name, of which it
-    takes the first by position.
+    """The function over `op` whose positional parameters are `names` and whose keyword parameters are `named`; the
+    `first` of `named` are passed to `op` by position.
     """
-    # without a correction torch's variance is the sample's, the standard's the population's
+    # by default torch's `correction` is 1, the standard's 0
     defaults = {n: 0.0 if n == "correction" else p.default for n, p in named.items()}
     placed, others = list(named)[:first], {n: p.name for n, p in list(named.items())[first:]}
     signature = inspect.Signature(

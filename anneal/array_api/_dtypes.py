@@ -73,8 +73,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def standards(function: F) -> F:
-    """A function whose integers have the standard's dtypes, which values do not decide: what does not fit wraps around,
-    and warns.
+    """A decorator of functions whose integer results have the standard's dtypes, whatever the values: values that do
+    not fit wrap around, with a warning.
     """
 
     @functools.wraps(function)
@@ -106,7 +106,8 @@ def astype(x: Tensor, dtype: Any, /, *, copy: bool = True, device: str | None = 
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The dtype of what these are operands of. Python numbers take the kind of arrays' dtypes into account alone.
+    """The dtype of the result of an op with these operands. Python numbers take the kind of arrays' dtypes into account
+    alone.
 
     Raises DTypeError without a dtype or an array among them.
 
@@ -141,7 +142,7 @@ def can_cast(from_: Any, to: Any, /) -> bool:
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """True if a dtype is another one, of a kind that the standard names, or one of several such.
+    """True if a dtype equals `kind`, belongs to the kind that it names, or to one of several.
 
     Raises DTypeError for an unknown kind.
 
@@ -366,7 +367,7 @@ def arange(start: Any, /, stop: Any = None, step: Any = 1, *, dtype: Any = None,
     if dtype is None:
         far = whole and max(abs(first), abs(end), abs(step)) >= 2**31
         dtype = (dtypes.int64 if far else dtypes.int32) if whole else dtypes.float32
-    # how many there are is counted exactly, or in float64, whatever the dtype
+    # the number of elements is counted with exact ints, or in float64, whatever the dtype
     count = max(0, -((first - end) // step) if whole else math.ceil((end - first) / step))
     kind = as_dtype(dtype)
     places = Tensor.arange(count, dtype=kind if kind.is_float else dtypes.int64, device=device)

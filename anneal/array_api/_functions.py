@@ -1,4 +1,6 @@
-"""Functions along axes, of shapes and positions, and of values: those of the standard that are no op of that name."""
+"""The standard's functions along axes, of shapes and positions, and of values, for which there is no op of the same
+name.
+"""
 
 from __future__ import annotations
 
@@ -210,7 +212,9 @@ def flip(x: Tensor, /, *, axis: Any = None) -> Tensor:
 
 
 def roll(x: Tensor, /, shift: Any, *, axis: Any = None) -> Tensor:
-    """x moved along axes, what leaves at one end entering at the other; as one flat row without an axis."""
+    """x moved along axes; elements that leave at one end enter at the other. Without an axis x is moved as one flat
+    row.
+    """
     return x.roll(shift, axis)
 
 
@@ -244,7 +248,7 @@ def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The positions `indices` of an axis, which may be left out for a vector."""
+    """The elements at the positions `indices` of an axis, which may be left out for a vector."""
     if axis is None and x.ndim != 1:
         raise ShapeError(f"take: axis is needed for shape {x.shape}")
     return x.index_select(-1 if axis is None else axis, indices)
@@ -301,8 +305,8 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The different values, ascending; where each was first, which of them each element is, and how often each occurs,
-    int32. Every nan is another value. Values are read at once.
+    """The distinct values, ascending; the index of the first occurrence of each, the index of each element's value, and
+    how often each occurs, int32. Every nan is a value of its own. Values are read at once.
 
     >>> unique_all(Tensor([3, 1, 3])).values
     Tensor([1, 3], dtype=int32)
@@ -316,17 +320,17 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The different values, ascending, and how often each occurs."""
+    """The distinct values, ascending, and how often each occurs."""
     found = unique_all(x)
     return UniqueCounts(found.values, found.counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The different values, ascending, and which of them each element is."""
+    """The distinct values, ascending, and the index of each element's value among them."""
     found = unique_all(x)
     return UniqueInverse(found.values, found.inverse_indices)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The different values, ascending."""
+    """The distinct values, ascending."""
     return unique_all(x).values

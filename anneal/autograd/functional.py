@@ -1,7 +1,7 @@
 """`torch.autograd.functional`: Jacobians, Hessians and products with them, of a function at a point.
 
-Inputs are a tensor or a tuple of them, and so are results. What is computed flows on: results have gradients where
-`create_graph` asks for them.
+Inputs are a tensor or a tuple of them, and so are results. Gradients flow through results only if `create_graph` is
+true.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Distribution(Explained):
 
     Args:
         batch_shape: of independent distributions. event_shape: of one draw. validate_args: whether parameters and
-            values are looked at, which computes them; never within jit and transforms. None: as the class's default,
+            values are checked, which computes them; never within jit and transforms. None: as the class's default,
             which is True.
 
     >>> from anneal.distributions import Normal
@@ -81,7 +81,7 @@ class Distribution(Explained):
 
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
-        """Look at parameters and values where a distribution does not say otherwise, or with a false `value` do not."""
+        """Check parameters and values by default, or with a false `value` do not."""
         Distribution._validates = value
 
     def _hold(self, arguments: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ class Distribution(Explained):
         self._begin()
 
     def _begin(self) -> None:
-        """Set what follows from the parameters, once `_hold` has them."""
+        """Set the attributes that follow from the parameters, which `_hold` has set."""
 
     def _validate(self, **parameters: Tensor) -> None:
         if not self._checks or here.recordings or here.depth:
@@ -224,7 +224,7 @@ class Distribution(Explained):
         return self._cdf(self._check_value(value))
 
     def icdf(self, value: Any) -> Tensor:
-        """The number that draws are not above with probability `value`."""
+        """The number that a draw does not exceed with probability `value`."""
         return self._icdf(self._tensor(value))
 
     def entropy(self) -> Tensor:
@@ -327,7 +327,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[Divergence], Divergence
 
 
 def _line(kind: type) -> tuple[type, ...]:
-    """The class and its bases whose divergences hold for it."""
+    """The class, and the bases whose divergences are valid for it."""
     line = kind.__mro__
     return line[: next((n for n, above in enumerate(line, 1) if "_apart" in vars(above)), None)]
 
@@ -337,7 +337,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     """The divergence KL(p, q): the mean of log p(x) - log q(x) over draws x of the distribution `p`, `q` being the
     other.
 
-    Raises MissingMethodError for classes of which none is known.
+    Raises MissingMethodError for classes without a known divergence.
 
     >>> from anneal.distributions import Normal
     >>> kl_divergence(Normal(0.0, 1.0), Normal(1.0, 1.0)).item()
@@ -421,7 +421,7 @@ class Transform(Explained):
         raise MissingMethodError(f"{type(self).__name__} has no inverse: define _inverse(y)")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the factor by which volumes grow at `x`, of which `y` is the transform."""
+        """The logarithm of the factor by which the transform changes volumes at `x`; `y` is the transform of `x`."""
         raise MissingMethodError(f"{type(self).__name__} defines no log_abs_det_jacobian(x, y): define it")
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
@@ -429,7 +429,7 @@ class Transform(Explained):
         return tuple(shape)
 
     def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        """The shape of what has a transform of this `shape`."""
+        """The shape of a tensor whose transform has this `shape`."""
         return tuple(shape)
 
     def __eq__(self, other: object) -> bool:
@@ -475,7 +475,7 @@ class _Inverse(
 
 
 def _widest(pairs: list[tuple[Constraint, Constraint]]) -> Constraint:
-    """The last of sets, each of which a transform leads to from the one before it, with the axes that all need."""
+    """The last of several sets, each led to the next by a transform, with the event axes that all of them need."""
     n = pairs[0][0].event_dim
     for start, end in pairs:
         n = max(n + end.event_dim - start.event_dim, end.event_dim)

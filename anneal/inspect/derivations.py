@@ -106,7 +106,7 @@ class Derivations:
         rules: dict[FiredRule, None] = {}
         seen = [u]
         known = {u}
-        for x in seen:  # which grows
+        for x in seen:  # the loop extends it
             found.update(at for at in self.numbers.get(x, ()) if at in within)
             for old, rule in self._back.get(x, ()):
                 if rule is not None:

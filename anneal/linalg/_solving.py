@@ -74,8 +74,8 @@ def inv(A: Tensor) -> Tensor:
 
 @float_op
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvEx:
-    """`inv` of A, and an int32 of 0 for each matrix: a singular one is always an error here, whatever `check_errors`
-    says. On the host.
+    """The inverses of A, and `info`, an int32 0 for each matrix: a singular matrix is always an error here, whatever
+    `check_errors` says. On the host.
     """
     return InvEx(inv(A), _no_faults(A))
 
@@ -130,16 +130,16 @@ def _solved(A: Tensor, B: Tensor) -> Tensor:
 
 @float_op
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolveEx:
-    """`solve` of A and B, on the `left` or the right, and an int32 of 0 for each matrix: a singular one is always an
-    error here, whatever `check_errors` says. On the host.
+    """`solve` of A and B, on the `left` or the right, and `info`, an int32 0 for each matrix: a singular matrix is
+    always an error here, whatever `check_errors` says. On the host.
     """
     return SolveEx(solve(A, B, left=left), _no_faults(A))
 
 
 @float_op
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
-    """`solve` that reads one triangle of A alone, the `upper` or the lower one, whose diagonal counts as ones if
-    `unitriangular`. On the host.
+    """`solve` for a triangular A: only its `upper` or its lower triangle is read. With `unitriangular` the diagonal
+    counts as ones. On the host.
 
     B is (..., n, k), or (..., k, n) unless `left`.
 
@@ -157,7 +157,8 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
 
 @float_op
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
-    """The inverse of A for `tensordot(A, B, ind)`: the first `ind` axes as one, and the others, are a square matrix.
+    """The inverse of A for `tensordot(A, B, ind)`: A as a matrix whose rows are its first `ind` axes, and whose columns
+    are the others. The matrix must be square.
 
     On the host.
 
@@ -192,10 +193,9 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 
 @float_op
 def det(A: Tensor) -> Tensor:
-    """The determinants of square matrices: (..., n, n) -> (...). On the host.
-
-    Gradient: g times the cofactors of A (Jacobi's formula; Giles 2008, 2.2.4), which singular matrices have too. A
-    second derivative there is a LinAlgError.
+    """The determinants of square matrices: (..., n, n) -> (...). On the host. Gradient: g times the cofactors of A
+    (Jacobi's formula; Giles 2008, 2.2.4), which singular matrices have too. The second derivative of a singular matrix
+    is a LinAlgError.
 
     >>> from anneal.tensor import Tensor
     >>> det(Tensor([[1.0, 2.0], [3.0, 4.0]])).round(4).item()
@@ -229,8 +229,8 @@ def _cofactors(A: Tensor) -> Tensor:
 def slogdet(A: Tensor) -> SLogDet:
     """The signs of determinants and the logarithms of their sizes: -inf for a singular matrix. On the host.
 
-    Gradient of the logarithm: g A^-T (Giles 2008, 2.2.5); a singular matrix has none, which is a LinAlgError. The sign
-    has none.
+    Gradient of the logarithm: g A^-T (Giles 2008, 2.2.5); a singular matrix has none: LinAlgError. The sign has no
+        gradient.
 
     >>> from anneal.tensor import Tensor
     >>> sign, size = slogdet(Tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -293,7 +293,7 @@ def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
         p = _pseudo_inverse(a, low, lower)
         q, t = p.mT, g.mT
         out = -(q @ g @ q)
-        # what leaves the span of the columns, and of the rows: nothing, where the matrix has full rank
+        # the parts outside the span of the columns, and of the rows: zero where the matrix has full rank
         out = out + (t - a @ (p @ t)) @ (p @ q) + (q @ p) @ (t - (t @ p) @ a)
         return [out, None]
 
@@ -303,7 +303,8 @@ def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
 
 @float_op
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstSq:
-    """X of least |A X - B|, and among several such the least: (..., m, n), (..., m, k) -> (..., n, k). On the host.
+    """The X that makes |A X - B| least; if there are several, the one with the least norm: (..., m, n), (..., m, k) ->
+    (..., n, k). On the host.
 
     B may be vectors (..., m), if B.shape is A.shape[:-1]. Singular values up to `rcond` times the largest count as 0;
     it is max(m, n) times the dtype's epsilon if None. `residuals` are the squares of |A X - B| for each column if
@@ -342,7 +343,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 
 
 # -- products ---------------------------------------------------------------------------------------------------------
-# Products of matrices and vectors, powers and the exponential. All but the last run where the tensors are.
+# Products of matrices and vectors, powers and the exponential. All but the exponential run on the tensors' device.
 
 
 @on_device
@@ -425,7 +426,7 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _splits(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
-    """The place to cut each part of a chain."""
+    """The place to split each part of a chain of products."""
     count = len(sizes) - 1
     cost = {(i, i): 0 for i in range(count)}
     best = {}
@@ -446,7 +447,8 @@ def _chain(xs: Sequence[Tensor], splits: dict[tuple[int, int], int], i: int, j: 
     return _chain(xs, splits, i, k) @ _chain(xs, splits, k + 1, j)
 
 
-# Coefficients of the diagonal Padé approximant of degree 13 of exp, and up to which 1-norm it has float64's digits.
+# Coefficients of the diagonal Padé approximant of degree 13 of exp, and the largest 1-norm for which it is exact to
+# float64.
 _PADE = (
     64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600,
     670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1,

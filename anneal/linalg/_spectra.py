@@ -24,7 +24,8 @@ F = TypeVar("F", bound=Fun)
 
 
 def float_op(function: F) -> F:
-    """An op of float tensors: `linalg.NAME` in messages, in float32 for narrower floats, whose dtype the results have.
+    """A decorator of functions of float tensors: errors name `linalg.NAME`; narrower floats are computed in float32,
+    and the results are cast back.
 
     Raises DTypeError for tensors of other dtypes.
     """
@@ -53,19 +54,19 @@ def float_op(function: F) -> F:
 
 
 def on_device(function: F) -> F:
-    """An op that the device computes: `linalg.NAME` in messages."""
+    """A decorator of functions that the device computes: errors name `linalg.NAME`."""
     return checked(function, f"linalg.{function.__name__}")
 
 
 def matrices(x: Tensor) -> tuple[int, int]:
-    """The sizes of the last two axes. Raises ShapeError where there are fewer."""
+    """The sizes of the last two axes. Raises ShapeError for a tensor with fewer axes."""
     if x.ndim < 2:
         raise ShapeError(f"takes matrices, the last two axes, not shape {x.shape}")
     return x.shape[-2], x.shape[-1]
 
 
 def squares(x: Tensor) -> int:
-    """The side of square matrices. Raises ShapeError for others."""
+    """The size n of square matrices (..., n, n). Raises ShapeError for others."""
     m, n = matrices(x)
     if m != n:
         raise ShapeError(f"takes square matrices, not shape {x.shape}")
@@ -94,7 +95,7 @@ def called(
     key: Hashable = (),
 ) -> list[Tensor]:
     """The results, of these shapes, of `compute` on the host, which takes and gives arrays of matrices with equal
-    leading axes. `key` tells calls of one name apart; `fault` is said of a matrix that LAPACK refuses.
+    leading axes. `key` tells calls of one name apart; `fault` is the error's text for a matrix that LAPACK refuses.
 
     `gradient` takes inputs, results and cotangents of results, one after another, and gives the inputs' cotangents.
     Whatever `compute` gives is cast to the dtype of the inputs.
@@ -120,7 +121,7 @@ def called(
     if all(0 in shape for shape in results):
         return [alone(Tensor.zeros(*shape, dtype=dtype, device=inputs[0].device)) for shape in results]
     if any(0 in shape for shape in (*results, *[x.shape for x in inputs])):
-        # nothing to compute from, or nothing that is computed: no call of the host has such arrays
+        # operands or results without elements: the host is not called
         zeros = [np.zeros(x.shape, dtype.name) for x in inputs]
         return [alone(Tensor(a, device=inputs[0].device)) for a in run(*zeros)]
     pairs, own = [(shape, dtype) for shape in results], (title, key, dtype.name)
@@ -130,7 +131,7 @@ def called(
 def called_for_one(
     name: str, fault: str, compute: Fun, shape: Shape, inputs: Tensors, gradient: Fun, key: Hashable = ()
 ) -> Tensor:
-    """`called` of a function that gives one array, of this shape."""
+    """`called` for a function with one result, of this shape."""
     return called(name, fault, lambda *arrays: [compute(*arrays)], [shape], inputs, gradient, key)[0]
 
 
@@ -168,7 +169,7 @@ class Eigh(NamedTuple):
 
 
 def _per_gap(numerator: Tensor, gap: Tensor) -> Tensor:
-    """numerator / gap, and 0 where both are 0: a pair of equal values, on whose vectors nothing depends."""
+    """numerator / gap, and 0 where both are 0: the pair's values are equal, and nothing depends on their vectors."""
     nothing = gap.eq(0.0) & numerator.eq(0.0)
     return (numerator / gap.masked_fill(nothing, 1.0)).masked_fill(nothing, 0.0)
 
@@ -418,7 +419,7 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
 
 
 def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
-    """0 * inf is the number of a matrix of zeros; a nan that comes from A stays."""
+    """inf in place of nan, which 0 * inf gives for a matrix of zeros; nan where A has a nan."""
     return x.masked_fill(x.isnan() & ~A.isnan().any((-2, -1)), float("inf"))
 
 
@@ -457,7 +458,7 @@ def _tolerance(values: Tensor, sizes: Shape, atol: Any, rtol: Any) -> Tensor:
 
 
 def counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, Tensor]:
-    """The singular values, or the sizes of the eigenvalues, and what they must exceed to count."""
+    """The singular values, or the absolute eigenvalues, and the bound that they must exceed to count."""
     values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
     return values, _tolerance(values, A.shape[-2:], atol, rtol)
 

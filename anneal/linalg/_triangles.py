@@ -64,7 +64,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
 
 @float_op
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
-    """`cholesky` of A, lower or `upper`, and an int32 of 0 for each matrix: a matrix without a factor is always an
+    """`cholesky` of A, lower or `upper`, and `info`, an int32 0 for each matrix: a matrix without a factor is always an
     error here, whatever `check_errors` says.
     """
     return CholeskyEx(cholesky(A, upper=upper), _no_faults(A))
@@ -158,7 +158,9 @@ class LUFactor(NamedTuple):
 
 
 class LUFactorEx(NamedTuple):
-    """The result of `lu_factor_ex`: those of `lu_factor`, and in `info` the first i for which U[i - 1, i - 1] is 0."""
+    """The result of `lu_factor_ex`: the fields of `LUFactor`, and `info`, the first i for which U[i - 1, i - 1] is 0,
+    or 0.
+    """
 
     LU: Tensor
     pivots: Tensor
@@ -166,7 +168,7 @@ class LUFactorEx(NamedTuple):
 
 
 def _rows(pivots: Array, m: int) -> Array:
-    """The order of m rows after the changes that pivots say, from 1."""
+    """The order of m rows after the exchanges that `pivots`, which count from 1, describe."""
     order = np.broadcast_to(np.arange(m), (*pivots.shape[:-1], m)).copy()
     for i in range(pivots.shape[-1]):
         at = pivots[..., i, None].astype(np.int64) - 1
@@ -193,7 +195,7 @@ def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
 
 
 def _reordered(x: Tensor, rows: Tensor) -> Tensor:
-    """The rows of matrices in another order, of each its own."""
+    """The rows of each matrix in an order of its own."""
     at = rows.cast(dtypes.int32).unsqueeze(-1)
     return x.take_along_dim(at.expand((*rows.shape, x.shape[-1])), -2)
 
@@ -280,7 +282,8 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
 
 @float_op
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:
-    """`lu_factor` of A with `pivot`, also of singular matrices, which `info` tells; `check_errors` makes them errors.
+    """`lu_factor` of A with `pivot`, also of singular matrices, whose `info` is not 0; with `check_errors` they are
+    errors.
 
     >>> from anneal.tensor import Tensor
     >>> lu_factor_ex(Tensor([[2.0, 2.0], [1.0, 1.0]])).info.item()
@@ -293,7 +296,7 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 
 
 def _order(pivots: Tensor, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """The order of the rows that pivots make, and its inverse, as floats."""
+    """The order of the rows after the exchanges of the pivots, and the inverse of the order, as floats."""
 
     def compute(given: Array) -> list[Array]:
         rows = _rows(given, m)
@@ -306,7 +309,7 @@ def _order(pivots: Tensor, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 @on_device
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
-    """X with A X = B, or X A = B unless `left`, of the matrix A that `lu_factor` made `LU` and `pivots` of; of its
+    """X with A X = B, or X A = B unless `left`, by `LU` and `pivots`, the factors of A that `lu_factor` gives; for A's
     transpose if `adjoint`. B is (..., n, k), or (..., k, n) unless `left`. On the host.
 
     >>> from anneal.tensor import Tensor

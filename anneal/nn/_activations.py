@@ -12,13 +12,13 @@ from anneal.tensor import Tensor
 
 
 class _InPlace(Unary):
-    """An activation without settings; with `inplace` x itself shows the result."""
+    """An activation without settings; with `inplace` the result is written to x."""
 
     inplace: bool = False
 
 
 class ReLU(_InPlace):
-    """max(x, 0), of any shape; with `inplace` x itself shows it.
+    """max(x, 0), of any shape; with `inplace` the result is written to x.
 
     >>> ReLU()(Tensor([-1.0, 2.0]))
     Tensor([0., 2.], dtype=float32)
@@ -111,7 +111,7 @@ class RReLU(Unary, of="lower upper training inplace"):
 
 
 class Hardtanh(Unary):
-    """x moved into [min_val, max_val].
+    """x clamped to [min_val, max_val].
 
     >>> Hardtanh()(Tensor([-2.0, 0.5]))
     Tensor([-1. ,  0.5], dtype=float32)
@@ -123,7 +123,7 @@ class Hardtanh(Unary):
 
 
 class ReLU6(Hardtanh):
-    """x in [0, 6], of any shape.
+    """x clamped to [0, 6], of any shape.
 
     >>> ReLU6()(Tensor([-1.0, 2.0, 8.0]))
     Tensor([0., 2., 6.], dtype=float32)
@@ -158,7 +158,7 @@ class Softplus(Unary):
 
 
 class Softshrink(Unary):
-    """x nearer to 0 by lambd, and 0 within that.
+    """x moved towards 0 by lambd; 0 where |x| is at most lambd.
 
     >>> Softshrink()(Tensor([-1.0, 0.25]))
     Tensor([-0.5,  0. ], dtype=float32)
@@ -168,7 +168,7 @@ class Softshrink(Unary):
 
 
 class Hardshrink(Unary):
-    """x, and 0 within lambd of 0.
+    """x where |x| is above lambd, else 0.
 
     >>> Hardshrink()(Tensor([-1.0, 0.25]))
     Tensor([-1.,  0.], dtype=float32)
@@ -244,7 +244,7 @@ class GLU(Unary):
 
 
 class PReLU(Unary, Resettable, of="weight"):
-    """x above 0, below it x times a weight that trains: one for all, or one for each channel (axis 1).
+    """x above 0, below it x times a trained weight: one for all, or one for each channel (axis 1).
 
     >>> PReLU()(Tensor([-2.0, 3.0])).tolist()
     [-0.5, 3.0]

@@ -117,7 +117,7 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
         if given.shape != own.shape:
             raise DataError(f"functional_call: {name} has shape {given.shape}, the model's is {own.shape}")
         shared[own] = given
-    put = {}  # what else the call binds anew stays
+    put = {}  # other attributes that the call assigns keep their new values
     for name, (m, attribute) in places.items():
         t = parameters.get(name, shared.get(vars(m)[attribute]))
         if t is not None:

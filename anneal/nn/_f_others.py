@@ -73,11 +73,11 @@ def triplet_margin_with_distance_loss(
 
 
 def _lengths(given: Any) -> list[int]:
-    """Lengths as numbers: they are shapes."""
+    """Lengths as Python ints, since shapes depend on them."""
     return [int(n) for n in np.asarray(given).reshape(-1)]
 
 
-_LOW = -1e30  # the logarithm of no chance at all, with slopes that are numbers
+_LOW = -1e30  # the logarithm of probability 0, finite so that its gradients are finite
 
 
 @function
@@ -150,7 +150,7 @@ def _begun(first: Tensor, long: list[int], steps: Tensor) -> Tensor:
 
 
 def _check_labels(targets: Tensor, rows: Tensor, lengths: list[int], blank: int, classes: int) -> None:
-    """Raise PositionError for a blank, and labels that the host knows, that are no classes."""
+    """Raise PositionError if the blank, or a label whose value is on the host, is not a class."""
     known = targets.device == HOST and is_realized(targets.uop) and not here.assigned
     used = rows.numpy()[np.arange(rows.shape[1]) < np.array(lengths)[:, None]].tolist() if known else []
     wrong = [n for n in used if n == blank or not 0 <= n < classes]
@@ -461,7 +461,7 @@ def multi_head_attention_forward(
             f"{embed_dim_to_check}), and {num_heads} heads divide that width; it has shape {query.shape}"
         )
     if single:
-        batched = {x: x.unsqueeze(1) for x in (query, key, value)}  # equal arguments stay one tensor
+        batched = {x: x.unsqueeze(1) for x in (query, key, value)}  # an argument that is given twice stays one tensor
         query, key, value = [batched[x] for x in (query, key, value)]
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     own = (q_proj_weight, k_proj_weight, v_proj_weight) if use_separate_proj_weight else None

@@ -60,7 +60,7 @@ def called_first(module: Any, args: Args, kwargs: Options) -> Any:
         here.modules = None
 
 
-_OPEN = {list, dict}  # in an attribute: what is put there or taken later is not seen
+_OPEN = {list, dict}  # containers in an attribute: later changes of their contents are not noticed
 
 
 def _paths_below(module: Any) -> dict[int, str]:
@@ -87,7 +87,7 @@ def called(module: Any, args: Args, kwargs: Options) -> Any:
             if hook[1] & ALWAYS:
                 try:
                     _call_after(module, hook, call)
-                except Exception as e:  # the first error is the one to see
+                except Exception as e:  # the user must see the first error
                     warnings.warn(
                         f"a forward hook with always_call=True raised {e!r} after another error", stacklevel=2
                     )
@@ -124,7 +124,7 @@ def _called(module: Any, left: list[tuple[Fun, int]], call: list[Any]) -> Any:
 
 
 class _Backward:
-    """The hooks of one call that get gradients: of what goes into it and what comes out, each as one node."""
+    """The hooks of one call that get gradients: one node for all arguments, one for all results."""
 
     def __init__(self, module: Any, first: list[Fun], last: list[Fun]) -> None:
         self.module, self.first, self.last = module, first, last
@@ -182,7 +182,7 @@ class _Backward:
 
     def _of_arguments(self, came: list[Any], shown: list[Any]) -> Sequence[Any]:
         results, self.came = self.came, None
-        if results is None:  # the loss depends on them by another way than the call's result
+        if results is None:  # the loss depends on the arguments other than through the call's result
             return came
         found = tuple(
             Tensor.zeros(*s[0], dtype=s[1], device=s[2]) if g is None and s is not None else g
@@ -193,7 +193,7 @@ class _Backward:
         return found
 
     def _after(self, name: str, came: tuple[Any, ...], changed: Any) -> tuple[Any, ...]:
-        """The gradients after a hook that gave `changed` for them."""
+        """The gradients after a hook that returned `changed` for them."""
         if changed is None:
             return came
         if not isinstance(changed, (tuple, list)) or len(changed) != len(came):

@@ -368,13 +368,13 @@ class _ChannelNorm(Resettable):
         self._place(device, dtype)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
-        # torch's first states count no batches
+        # states of torch's first versions do not count batches
         if self.num_batches_tracked is not None and local_metadata.get("version", 1) < 2:
             state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
 
     def _seen(self) -> float | Tensor:
-        """Count a batch, if batches are counted, and tell how much it joins the statistics: without a momentum these
-        are the mean of all batches so far.
+        """Count a batch, if batches are counted, and return its weight in the statistics: without a momentum they are
+        the mean of all batches so far.
         """
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.assign(self.num_batches_tracked + 1)
@@ -398,7 +398,7 @@ class _BatchNorm(_ChannelNorm):
         track_running_stats: whether there are any; without them evaluation takes the batch's.
     """
 
-    axes: ClassVar[tuple[str, ...]]  # what may follow batch and channels in the shape of x
+    axes: ClassVar[tuple[str, ...]]  # the axes that may follow batch and channels in the shape of x
 
     @checked
     def forward(self, x: Tensor) -> Tensor:

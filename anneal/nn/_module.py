@@ -136,7 +136,7 @@ class Module(Hooked, Stateful, Explained):
         nodes = arena().here
         before = nodes.path
         name = names.get(id(self))
-        if name is None:  # no attribute of a module that is being called: it goes by its class
+        if name is None:  # not an attribute of a module that is being called: its class names it
             name = f"{before}.{type(self).__name__}" if before else type(self).__name__
             for below, m in module.named_modules(name):
                 names.setdefault(id(m), below)
@@ -163,7 +163,7 @@ class Module(Hooked, Stateful, Explained):
 
         if not isinstance(compiled(len, **options), Jit):
             vars(self).pop("_compiled", None)
-        elif self._compiled is None or self._compiled.function is not self:  # a copy has the original's
+        elif self._compiled is None or self._compiled.function is not self:  # a copy still has the original's
             vars(self)["_compiled"] = Jit(self, self._run_itself)
 
     def _run_itself(self, *args: Any, **kwargs: Any) -> Any:
@@ -177,7 +177,7 @@ class Module(Hooked, Stateful, Explained):
     # -- the tree -------------------------------------------------------------------------------------------------
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """The modules directly below, with their names, in the order they were set; one that has two names once.
+        """The modules directly below, with their names, in the order they were set; a module with two names once.
 
         >>> from anneal import nn
         >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_children()]
@@ -290,7 +290,7 @@ class Module(Hooked, Stateful, Explained):
         shared one under each name.
         """
         for prefix, module in self.named_modules(remove_duplicate=False) if recurse else [("", self)]:
-            # what a forward call left, a loss say, is neither trained nor saved
+            # a tensor that a forward call stored, such as a loss, is neither trained nor saved
             mine = [
                 (name, t)
                 for name, t in vars(module).items()
@@ -458,7 +458,7 @@ class Module(Hooked, Stateful, Explained):
         for m in self.modules():
             mine = [v for v in vars(m).values() if isinstance(v, Tensor) and m._is_parameter(v)]
             plain = [v for v in mine if not isinstance(v, Parameter)]
-            if plain:  # a plain tensor's class does not say that it is a parameter
+            if plain:  # the class of a plain tensor does not tell that it is a parameter
                 vars(m)["_frozen"] = [] if requires_grad else plain
             for t in mine:
                 t.requires_grad_(requires_grad)
@@ -524,7 +524,7 @@ class Resettable(Module):
 
 
 def _check_name(module: Module, what: str, name: str) -> None:
-    """Raise DataError for what is no name of an attribute that may be set."""
+    """Raise DataError for a name that no attribute may have."""
     if not isinstance(name, str) or not name or "." in name:
         raise DataError(f"{what}: a name is a text without dots, not {said(name)}")
     if hasattr(type(module), name):

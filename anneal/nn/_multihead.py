@@ -171,7 +171,7 @@ class _TransformerLayer(Module):
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def _through(self, x: Tensor, *parts: tuple[LayerNorm, Callable[[Tensor], Tensor], Dropout]) -> Tensor:
-        """x with what each part makes of it added, after a dropout; a norm stands before each part or behind it."""
+        """x plus the result of each part, after a dropout; a norm stands before each part or behind it."""
         for norm, part, drop in parts:
             x = x + drop(part(norm(x))) if self.norm_first else norm(x + drop(part(x)))
         return x

@@ -47,7 +47,7 @@ class Row(Module):
         super().__init_subclass__()
 
     def __post_init__(self) -> None:
-        """Look at the settings."""
+        """Check the settings."""
 
     def _of(self, *tensors: Any) -> Tensor:
         """The function of tensors and the settings."""

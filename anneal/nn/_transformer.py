@@ -346,8 +346,9 @@ class Reader:
 
     @no_grad()
     def begin(self, tokens: Tensor, count: Tensor, blocks: UOp) -> Tensor:
-        """The logits after a prompt: the first `count`, int32 (1,), of int32 (context,) `tokens`. What fills up the
-        blocks is seen by none of them."""
+        """The logits after a prompt: the first `count`, int32 (1,), of int32 (context,) `tokens`. The tokens behind
+        them, which fill up the blocks, have no effect.
+        """
         size = blocks * self.block
         x = self._embedded(tokens[:size], 0)
         layers = self._layers()
@@ -355,7 +356,7 @@ class Reader:
             q, k, v = self._projected(block, x, 0)
             keys[:, :size], values[:, :size] = k, v
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-            if block is layers[-1]:  # from here on nobody asks for any but the last token
+            if block is layers[-1]:  # only the last token's row is needed from here on
                 x, y = x[count - 1], y[:, count - 1]
             x = self._left(block, x, y)
         return self._logits(x)
@@ -385,7 +386,7 @@ class Reader:
         return self.model.wte(tokens) + at
 
     def _projected(self, block: Block | LlamaBlock, x: Tensor, place: int | Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, (heads, time, width of a head), of what enters a block."""
+        """Queries, keys and values, (heads, time, width of a head), of the rows that enter a block."""
         time, width = x.shape
         if isinstance(block, LlamaBlock):
             q, k, v = block.attention.project(block.attention_norm(x).reshape(1, time, width), place)

@@ -27,15 +27,15 @@ _SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew
 
 
 class _Kind:
-    """Trees that compute the same of the same tensors."""
+    """Module trees that compute equal results from equal tensors."""
 
     __slots__ = ("__name__", "_made", "_shapes", "apart", "calls")
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
-        self.calls = self._made = 0  # calls, and those that were made though the shapes were no new ones
-        self._shapes: set[Any] = set()  # of the arguments of calls that were made
-        self.apart = False  # whether the modules of such trees are called one by one
+        self.calls = self._made = 0  # calls, and those that were computed although their shapes were known
+        self._shapes: set[Any] = set()  # of the arguments of calls that were computed
+        self.apart = False  # whether the modules of such trees are looked up one by one
 
     def refuse(self) -> None:
         """Note that its calls are not to be remembered."""
@@ -69,7 +69,7 @@ class _Tree:
         self._forwards: list[tuple[type[Any], Any]] = []
         self.tensors: list[Tensor] = []
         self.kind: _Kind | None = None
-        words: list[Any] = []  # all that its result follows from beside tensors
+        words: list[Any] = []  # everything besides tensors that the result depends on
         if self._walk(root, words):
             key = tuple(words)
             self.kind = _kinds[key]
@@ -84,7 +84,7 @@ class _Tree:
         return chain.from_iterable((*map(dict.values, self._dicts), *self._rows))
 
     def is_current(self) -> bool:
-        """True if everything is as it was."""
+        """True if the attributes have not changed."""
         return [*map(id, self._values())] == self._ids and all([c.forward is f for c, f in self._forwards])  # noqa: C419  # a generator takes longer
 
     def _walk(self, root: Any, words: list[Any]) -> bool:

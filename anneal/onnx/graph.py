@@ -1,4 +1,6 @@
-"""A model as records: graphs of nodes, each with its attributes and who computes it. `reading.py` makes them."""
+"""A model as records: graphs of nodes, each with its attributes and the function that computes it. `reading.py` makes
+them.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +140,7 @@ class ModelProgram:
     metadata: dict[str, str]
     elements: int  # of all tensors of the file that were read
     numbers: int  # of all tensors of the file: initialisers, and attributes of nodes
-    bytes: int  # that these take
+    bytes: int  # that these tensors take
 
 
 _Bodies = dict[Any, tuple[frozenset[int], frozenset[int]]]
@@ -233,7 +235,7 @@ def same(value: Any, default: Any) -> bool:
 
 
 def text_of(data: bytes | str) -> str:
-    """Text of a file; bytes that are none are kept in it."""
+    """A text of the file; bytes that are not UTF-8 are kept in it."""
     return data.decode("utf-8", "surrogateescape") if isinstance(data, bytes) else data
 
 
@@ -266,7 +268,7 @@ NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what de
 
 
 def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str:
-    """The element types of a node's inputs (None: no tensor) that are not as the standard says, or nothing.
+    """A text about the element types of a node's inputs (None: no tensor) that the standard does not allow, or "".
 
     With `narrowed` a type may stand for a wider one.
     """
@@ -389,7 +391,7 @@ _LEAST = dict.fromkeys(_COUNTS.split(), 1) | dict.fromkeys(_FROM_0.split(), 0)
 
 
 def allowed_values(op: str, name: str) -> list[str]:
-    """The few words that an attribute of an operator may be; none if it may be others."""
+    """The words that an attribute of an operator may be; none if it is not restricted to a few."""
     return _ALLOWED.get(f"{op}.{name}") or _ALLOWED.get(name, [])
 
 

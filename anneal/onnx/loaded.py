@@ -236,7 +236,7 @@ class LoadedModel:
     def start(
         self, memo: Memo, given: int, *, reads: bool | str = True, training: bool = False, watch: Any = None
     ) -> GraphRun:
-        """A run that has yet to go through the graph, for inputs of so many elements.
+        """A run at its start, before any node of the graph, for inputs of so many elements.
 
         Args:
             memo: the results that runs of the same shapes share.
@@ -283,7 +283,7 @@ class LoadedModel:
         return ", ".join(str(v) for v in self.inputs) or "none"
 
     def _placed(self, value: Any, info: ValueInfo, detach: bool) -> Any:
-        """A value where a run wants it: on the host if it decides shapes or no device holds it, else on the device."""
+        """A value where a run needs it: on the host if it decides shapes or no device holds it, else on the device."""
         if isinstance(value, list):
             return [self._placed(v, info, detach) for v in value]
         if value is None:
@@ -297,7 +297,7 @@ class LoadedModel:
         if decides or not fits_device(value.dtype):
             return value
         try:
-            # what goes to a plan with Variables is uploaded to memory with room for the largest
+            # values for a plan with Variables are uploaded to memory with room for the largest sizes
             place = device_array if self.bounds.variables.keys() & set(info.shape or ()) else uploaded
             return place(value, self.device)
         except DTypeError as e:

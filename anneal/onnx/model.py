@@ -1,4 +1,6 @@
-"""A model that was loaded: how it is run, as an `nn.Module` and by onnxruntime's names, too; where another differs."""
+"""A loaded model, which runs by itself, as an `nn.Module` or under onnxruntime's names; `check`, which compares it with
+another runtime.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def load(
 
 
 def _open(device: str) -> None:
-    with contextlib.suppress(AnnealError):  # whoever uses the device is told
+    with contextlib.suppress(AnnealError):  # the error comes again when the device is used
         get_device(device)
 
 
@@ -372,7 +374,7 @@ class Checked:
 
     reference: str
     values: int
-    missing: int  # values that the reference does not tell
+    missing: int  # values that the reference does not give
     worst: float
     first: NodeDifference | None
 

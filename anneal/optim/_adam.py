@@ -62,7 +62,7 @@ class SGD(Optimizer):
         return () if name == "step" else t.shape
 
     def _from_torch(self, i: int, name: str, array: Any) -> dict[str, Any]:
-        # that there is a direction says that a step was made
+        # if there is a direction, a step was made
         return {f"{i}.{name}": array} | ({f"{i}.step": np.float32(1)} if name == "momentum_buffer" else {})
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
@@ -143,7 +143,7 @@ class Adam(Optimizer):
         left: dict[Tensor | None, list[Tensor]] = {}
         new = [t for t in params if not self.state.get(t)] if self.state.get(group) else []
         first = Tensor(np.zeros(1, np.float32), device=params[0].device) if new else None
-        for t in new:  # the program put it there, or took its state away: it has made no step
+        for t in new:  # the program added the parameter, or removed its state: it has made no step
             self.state[t] = {_STEP: first}
         for t in group["params"]:
             (left if t.grad is None else together).setdefault(self.state.get(t, {}).get(_STEP), []).append(t)
@@ -161,7 +161,7 @@ class Adam(Optimizer):
         (b1, rest1, _), (b2, rest2, _) = first, second
         done[count] = count.uop + 1.0
         step = reshape(done[count], ()).cast(group.rate.uop.dtype)
-        # with the betas in force
+        # with the present betas
         c1, c2 = [_uncorrected(count, step, log) for _, _, log in (first, second)]
         # The numbers that a step shares sit in one small array, so that a kernel has one binding for all of them.
         shared = [group.rate_node * c1, Op.SQRT(c2)]
@@ -336,7 +336,7 @@ def _scaled_to(grads: list[Tensor], max_norm: float, norm_type: float) -> tuple[
 
 
 def _changed(g: Tensor, u: UOp) -> Tensor:
-    """A gradient that shows `u` from now on, or a new one where a gradient flows through it."""
+    """The gradient, whose value is now `u`; or a new tensor if a gradient flows through it."""
     if g._wants:
         return g._new_plain(u)
     g._become(u)
@@ -361,7 +361,7 @@ def _joint_norm(grads: list[Tensor], p: float) -> UOp:
 
 
 def clip_grad_value_(parameters: Iterable[Tensor], clip_value: float, foreach: bool | None = None) -> None:
-    """Move every element of all gradients into [-clip_value, clip_value].
+    """Clamp every element of all gradients to [-clip_value, clip_value].
 
     `parameters` are the tensors whose gradients these are; `foreach` is ignored. Raises SettingError for a negative
     clip_value.

@@ -28,7 +28,7 @@ R = TypeVar("R")
 Reduce = Callable[[list[Tensor]], Iterable[Tensor]]
 _F32 = dtypes.float32
 _New = tuple[list[Tensor], list[UOp], list[Any]]  # tensors, the templates of their new values, and the lines of those
-_VIEWS = (Op.BUFFER, Op.RESHAPE)  # of memory: what they show is not computed
+_VIEWS = (Op.BUFFER, Op.RESHAPE)  # views of memory: nothing is computed
 
 
 def with_gradients(closure: Callable[[], R]) -> R:
@@ -54,7 +54,7 @@ def _share(b: float) -> tuple[float, float, float]:
 
 
 class _Items(dict[str, Any]):
-    """A dict whose other ways of setting and removing an item do not go past `__setitem__` and `__delitem__`."""
+    """A dict of which every method that sets or removes an item calls `__setitem__` or `__delitem__`."""
 
     update, setdefault, pop = MutableMapping.update, MutableMapping.setdefault, MutableMapping.pop
     __hash__ = object.__hash__  # type: ignore[assignment]  # by what it is: the state is by group
@@ -98,7 +98,7 @@ class ParameterGroup(_Items):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key in self._data:
-            # Without momentum a step leaves the buffer as it is; the second of the betas is no data.
+            # Without momentum a step leaves the buffer as it is; the second of the betas is a constant, not data.
             if (value[1:] != self[key][1:]) if key == "betas" else bool(value) is not bool(self[key]):
                 outdate_captures(f"an optimiser's {key!r} was set")
             self._data[key].assign(self._share_tensor(key, value))
@@ -240,7 +240,7 @@ class Optimizer(StepHooks, Explained):
         if own and not isinstance(param_group, ParameterGroup):  # another optimiser's groups keep its settings
             from difflib import get_close_matches
 
-            for key in own:  # such as a name, or a factor of the rate; one that is nearly a setting's is a mistake
+            for key in own:  # such as a name, or a factor of the rate; a key much like a setting's name is a mistake
                 if near := get_close_matches(str(key), self.defaults, 1, 0.8):
                     raise SettingError(
                         f"{name}: unknown setting {key!r}; did you mean {near[0]!r}? known: {', '.join(self.defaults)}"
@@ -250,7 +250,7 @@ class Optimizer(StepHooks, Explained):
         if not hasattr(among, "__iter__"):
             raise SettingError(f"{name}: params is a list of tensors, not {said(among)}")
         tensors = [among] if isinstance(among, Tensor) else [t[1] if isinstance(t, tuple) else t for t in among]
-        group["params"] = tensors  # the tuples are of model.named_parameters()
+        group["params"] = tensors  # tuples come from model.named_parameters()
         seen = set(self.params)
         for t in tensors:
             frozen = isinstance(t, Tensor) and type(t) is not Tensor  # a Parameter: it may train later
@@ -364,14 +364,14 @@ class Optimizer(StepHooks, Explained):
         for group in self.param_groups:
             if {t._device for t in group["params"]} != {group.rate._device}:
                 _states.follow(self.state, group)
-        # what a parameter is a part of changes too
+        # tensors whose memory a parameter shares change too
         linked = [t for t in params if t._base is not None]
         parts = any(t._is_part() for t in linked)
         # This package's own updates follow from gradients, parameters, state and settings alone; a subclass may read
         # anything.
         numbering = numbering_of() if type(self).__module__.startswith("anneal.optim.") and not parts else None
         found = None if numbering is None else self._known(numbering, params)
-        # Nothing asks for a gradient through what is computed here: memory shall not keep the graph of the step.
+        # No gradient flows through the results, so memory must not keep the graph of the step.
         with no_grad():
             if numbering is not None and isinstance(found, tuple):
                 realize_new([*results, *take_results(), *take_running_updates()], numbering, *found)
@@ -534,7 +534,7 @@ class Optimizer(StepHooks, Explained):
                     self._group_state(owner, name).assign(Tensor(array, device=owner.rate.device))
                 elif np.float32(owner["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
                     owner["lr"] = float(rate)
-            elif not type(self).__module__.startswith("anneal."):  # its own step keeps what it likes, as torch's
+            elif not type(self).__module__.startswith("anneal."):  # a user's own step keeps any state, as in torch
                 mine = self.state[owner]
                 tensor = array.ndim or isinstance(mine.get(name), Tensor)
                 mine[name] = Tensor(array, device=owner.device) if tensor else array.item()

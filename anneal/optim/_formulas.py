@@ -51,11 +51,11 @@ class StepStates:
         return self.share("betas"), self.share("betas", 1)
 
     def toward(self, name: str, value: Tensor, share: Any) -> Tensor:
-        """The new state: a share of the way from the old one to a value."""
+        """The new state: the old one, moved towards a value by a share of the distance."""
         return self.put(name, self[name] + (value - self[name]) * share)
 
     def mixed(self, name: str, stays: Any, value: Tensor, joins: Any) -> Tensor:
-        """The new state: the part of the old one that stays, and the part of a value that joins it."""
+        """The new state: a share of the old one, plus a share of a value."""
         return self.put(name, self[name] * stays + value * joins)
 
     def count(self) -> Tensor:
@@ -103,7 +103,7 @@ class Formula(_Row):
     _formula: ClassVar[Any]  # the parameter's new value
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
-        of = {name: group[name] for name in self.defaults}  # what else a group has is no setting
+        of = {name: group[name] for name in self.defaults}  # other items of a group are not settings
         with no_grad():
             for t in params:
                 u, slope, wide = self._operands(t, of.get("maximize", False))
@@ -348,7 +348,7 @@ class ASGD(_Captured):
     def _formula(self, of: Operands) -> Any:
         group, p, g, lr, s = of
         step = s.count()
-        # the rate and the weight that the step before left
+        # the rate and the weight of the step before
         rate, weight = (step == 1.0).where(lr, s["eta"]), s.get("mu", 1.0)
         new: Tensor = p * (1 - group["lambd"] * rate) - rate * g
         s.put("eta", lr / (1 + group["lambd"] * lr * step) ** group["alpha"])
@@ -431,7 +431,8 @@ class Lion(Formula):
 
 
 class SparseAdam(Formula):
-    """Adam of the rows that a step looked up, as torch's of sparse gradients; the others keep value and moments.
+    """Adam for the rows that a step looked up, as torch's for sparse gradients; other rows keep their values and
+    moments.
 
     Gradients are dense here: a row was looked up if its gradient is not all zeros. torch refuses dense gradients, and
     also moves rows that were looked up and whose gradient is zero.

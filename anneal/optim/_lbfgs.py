@@ -1,4 +1,4 @@
-"""L-BFGS: a few gradients of the past stand for the curvature."""
+"""L-BFGS, which estimates the curvature from a few past gradients."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class LBFGS(Optimizer):
         self._kept = kept | {n: list(found[n]) for n in _PAST if n in found}
 
     def _at(self, closure: Callable[[], Any], place: Vector, d: Vector, t: float) -> Point:
-        """The point at a distance along a direction."""
+        """The `Point` at a distance along a direction."""
         self._move(place + t * d)
         loss, g = float(with_gradients(closure)), self._slope()
         self._move(place)
@@ -278,7 +278,7 @@ class _Shard:
         self.params = params
         self.size = -(-sum([p.numel() for p in params]) // group.size)
         self.first, self.ranks = group.rank * self.size, group.size
-        # what the inner optimiser trains: its state is kept by it, its values are the parameters' own
+        # the tensor that the inner optimiser trains: its state is the optimiser's, its values are the parameters'
         self.part = Tensor(self.of(params).numpy(), device=params[0].device, requires_grad=True)
 
     def of(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -389,7 +389,7 @@ class ZeroRedundancyOptimizer(Optimizer):
                 new |= {p: t.uop for p, t in zip(s.params, made, strict=True)}
             for t, u in {**done, **new}.items():
                 t._become(u)
-            for s in self.shards:  # it shows no memory, which would be the old parameters'
+            for s in self.shards:  # it must not hold the memory of the old parameters
                 s.part._become(Tensor.zeros(s.size, dtype=s.part.dtype, device=s.part.device).uop)
                 s.part.grad = None
             if not self.keep_gradients:
@@ -432,6 +432,6 @@ class ZeroRedundancyOptimizer(Optimizer):
 
 
 def _same(tensors: Sequence[Tensor], kind: Any, nbytes: int) -> list[list[int]]:
-    """Numbers of the tensors of one dtype that are exchanged together."""
+    """The numbers of tensors of one dtype, which are exchanged together."""
     numbers = [n for n, t in enumerate(tensors) if t.dtype is kind]
     return [[numbers[k] for k in part] for part in buckets([tensors[n] for n in numbers], nbytes)]

@@ -1,4 +1,4 @@
-"""The base of all schedules, and those that go up and down: warm restarts, cycles, one cycle."""
+"""The base of all schedules, and the schedules that go up and down: warm restarts, cycles, one cycle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HELD = ("lr_lambdas", "_scale_fn_custom", "_schedulers")  # objects with a stat
 
 
 def _saved(held: Any) -> Any:
-    """The state of what a schedule holds: an object's attributes, and None for a function."""
+    """The state of an object that a schedule holds: its attributes, or None for a function."""
     if isinstance(held, list):
         return [*map(_saved, held)]
     if isinstance(held, LRScheduler):
@@ -51,7 +51,7 @@ class LRScheduler(Explained):
     [0.5]
     """
 
-    _get_lr_called_within_step = True  # what `get_lr` of programs asks
+    _get_lr_called_within_step = True  # the `get_lr` of users' schedules reads it
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         name = type(self).__name__
@@ -71,7 +71,7 @@ class LRScheduler(Explained):
         self._is_initial = False
 
     def _rates(self) -> list[float]:
-        """The rates in force."""
+        """The present rates."""
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def get_lr(self) -> list[float]:
@@ -81,7 +81,7 @@ class LRScheduler(Explained):
         )
 
     def _at_once(self) -> list[float]:
-        """The rates of step `last_epoch`, whatever is in force."""
+        """The rates of step `last_epoch`, whatever the present rates are."""
         return self.get_lr()
 
     def _along_cosine(self, way: float, low: float) -> list[float]:

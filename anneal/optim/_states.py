@@ -21,7 +21,7 @@ from anneal.uop import UOp, dtypes
 
 
 def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
-    """Have the settings and the `state` of a `group` on the device that its parameters moved to.
+    """Move the settings and the `state` of a `group` to the device that its parameters moved to.
 
     Raises DeviceError for parameters on several, JitError where a state would move in a captured call.
     """
@@ -37,7 +37,7 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
         for name, s in held.items():
             if isinstance(s, Tensor) and s._device != device:
                 if s not in moved:
-                    with Context():  # no part of what a jit function records: its replays go on from there
+                    with Context():  # a jit function does not record this: its replays start from the state as it is
                         moved[s] = kept_state(s.detach().numpy(), device)
                 held[name] = moved[s]
     group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
@@ -106,7 +106,7 @@ def take_settings(
     if not isinstance(state, Mapping):
         raise DataError(f"load_state_dict: takes what state_dict() gave, not {said(state)}")
     if isinstance(state, Saved) and state.nested is not None:
-        state = state.nested  # somebody may have changed it
+        state = state.nested  # the caller may have changed it
     given = state.groups if isinstance(state, Saved) else state.get("param_groups")
     if _SETTINGS in state and "state" not in state:
         given = _settings_in(state[_SETTINGS]) if given is None else given
@@ -156,7 +156,7 @@ def check_settings(name: str, group: Mapping[str, Any]) -> None:
 
 
 def kept_state(values: np.ndarray[Any, Any], device: str) -> Tensor:
-    """A state that begins with these values: to jit it is no data that each run makes, for it stays."""
+    """A state that begins with these values: jit does not compute it anew in each run, since it persists."""
     with modes(made=None):
         return Tensor(wrap_array(values, device), device=device)
 
@@ -219,7 +219,7 @@ class StepHooks:
                 after(self, args, kwargs)
             return result
 
-        vars(self)["step"] = step  # on the object: a step without hooks takes no time for them
+        vars(self)["step"] = step  # on the object: steps of optimisers without hooks cost nothing more
         return self._hook(when, hook)
 
     def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
@@ -243,7 +243,7 @@ class StepHooks:
         return self._hook("load_post", hook, prepend)
 
     def _changed_by(self, when: str, state: Any) -> Any:
-        """A state after the hooks that may change it."""
+        """The state after the hooks that may change it."""
         hooks = self._hooks_of(when)
         state = copy(state) if hooks else state
         for hook in hooks:
@@ -252,14 +252,14 @@ class StepHooks:
         return state
 
 
-# -- what an update reads beside settings ------------------------------------------------------------------------------
+# -- values that an update reads besides settings ---------------------------------------------------------------------
 
 
 _LATE, _NODE, _GRADIENT = attrgetter("late"), attrgetter("uop"), attrgetter("_grad")
 
 
 class UpdateInputs:
-    """The dicts of an optimiser's state, as long as none is put there or taken.
+    """The dicts of an optimiser's state; valid until one is added or removed.
 
     Args:
         owners: the groups, and the parameters of all of them.
@@ -272,7 +272,7 @@ class UpdateInputs:
         self.names = tuple(map(tuple, self._there)), tuple([held is None for held in self._held])
 
     def holds(self, owners: Sequence[Any], state: Mapping[Any, dict[str, Any]]) -> bool:
-        """True if it is as it would be made now.
+        """True if a new one would be equal.
 
         Args:
             owners: as for the class, and so is `state`.

@@ -72,7 +72,7 @@ class _Row(LRScheduler):
 
 
 class _Factors(_Row):
-    """A schedule that multiplies the present rates by a factor in step n, which makes of the first ones a share."""
+    """A schedule that multiplies the present rates by a factor in step n: rates are a share of the first ones."""
 
     _factor: ClassVar[Any]
     _share: ClassVar[Any]

@@ -39,8 +39,9 @@ def _tuple(parts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """One line of a match: a test, an assignment, or the last lines that build the result, and what they are where no
-    rule comes after this one."""
+    """One line of a match: a test, an assignment, or the last lines that build the result; `end` is their form where no
+    rule follows.
+    """
 
     kind: str
     text: str
@@ -147,7 +148,7 @@ class _Writer:
             parts = e.elts if isinstance(e, ast.Tuple) else [e]
             code = ["None" if isinstance(p, ast.Name) and p.id == "_" else self._build(p, self.dtype) for p in parts]
             if self.table.kind == "forward" and len(code) > 1:
-                # g is of one source: what the others give is not even built
+                # g belongs to one source: the contributions of the others are not built
                 tests = [f"{c} if place == {i} else " for i, c in enumerate(code[:-1])]
                 made = f"({''.join(tests)}{code[-1]},)"
             else:
@@ -168,7 +169,7 @@ class _Writer:
 
     def _maybe(self, value: str, result: str, test: str = "r is not None") -> list[str]:
         if result == self._named("r") and (self.table.kind == "rewrite" or not self.named):
-            self.end = f"return {self._named(value)}"  # who asks takes None, and the node itself, for no match
+            self.end = f"return {self._named(value)}"  # the caller takes None, and the node itself, for no match
         return [f"r = {value}", f"if {test}:", f"    return {result}"]
 
     def _python(self, e: ast.expr) -> str:
@@ -193,7 +194,7 @@ class _Writer:
         return default if op is None or not operands else self._common(operands[op is Op.WHERE :], default)
 
     def _common(self, several: Sequence[ast.expr], default: str) -> str | None:
-        """Source text of the dtype that the first of several expressions has that is no bare number."""
+        """Source text of the dtype of the first of several expressions that is not a bare number."""
         return next((d for e in several if (d := self._dtype_of(e, default))), None)
 
     def _number(self, e: ast.expr) -> str | None:
@@ -336,7 +337,7 @@ def _function(
             names: dict[str, str] = {}
             shape = upat.shape_of(order, names)
             key = shape, *[names.get(word, word) for word in re.findall(r"\w+|\W", rule.guard or "")]
-            if key in seen:  # the same once more
+            if key in seen:  # the same function again
                 continue
             seen.add(key)
             compiled.append((rule.text, _Writer(rule, table, helpers, where, named).steps(order)))

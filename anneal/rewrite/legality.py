@@ -36,7 +36,7 @@ COMPUTED = {**FLOATS, **INTEGERS}
 
 
 def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
-    """The kernel with every operation on a dtype of `wide` done in the dtype that it names.
+    """The kernel with every operation on a dtype that is a key of `wide` done in the dtype that `wide` gives for it.
 
     >>> from anneal.uop import const
     >>> x = UOp(Op.LOAD, dtypes.int8, (UOp(Op.PARAM, dtypes.int8, (), (0, (1,))), const(dtypes.int32, 0)))
@@ -60,7 +60,9 @@ def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
 
 
 def _wide(u: UOp, wide: Mapping[DType, DType]) -> UOp:
-    """`u` in the dtype it is computed in; without the way there and back if its bounds say that nothing was lost."""
+    """`u` in the dtype that it is computed in; without the casts there and back if its bounds say that they lose
+    nothing.
+    """
     to = wide.get(u.dtype)
     if to is None:
         return u
@@ -78,7 +80,8 @@ def _computed(u: UOp, src: Src, wide: Mapping[DType, DType]) -> UOp:
     if u.op is not Op.CAST:
         out = alu(u.op, x)
         return out if out.dtype is u.dtype else out.cast(u.dtype)
-    # A number on its way to a float that only ml_dtypes or our own bits can make goes by float32, on every device.
+    # A number that is cast to a float dtype that only ml_dtypes or our own bit operations can make is cast to float32
+    # first, on every device.
     by_single = u.dtype.is_narrow and u.dtype is not dtypes.float16
     return (x[0].cast(_F32) if by_single else x[0]).cast(u.dtype)
 
@@ -170,7 +173,7 @@ def _place(u: UOp, values: int) -> str:
 
 
 def _rounding_store(u: UOp) -> str:
-    """A store whose value may have the dtype in which its memory's dtype is computed."""
+    """The test of a store: its value may have the dtype in which its memory's dtype is computed."""
     memory, value = u.src[0].dtype, u.src[2].dtype
     rounds = value is COMPUTED.get(memory, memory)
     return "" if rounds and _place(u, 1).startswith("moves") else _place(u, 1)

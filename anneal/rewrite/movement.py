@@ -68,8 +68,9 @@ def reshaped_index(index: Nodes, shape: Sequence[Size], other: Sequence[Size]) -
 
 
 def _position(index: Nodes, shape: Sequence[Size]) -> UOp:
-    """The `linear_index` of an index; where that is the `unflatten` of a position, the same node, so that reshapes
-    to and fro make no ever longer index."""
+    """The `linear_index` of an index; if the index is the `unflatten` of a position, that position, so that the index
+    does not grow with reshapes to and fro.
+    """
     last = next((i for i, n in zip(reversed(index), reversed(shape), strict=True) if n != 1), None)
     if last is not None and last.op is Op.MOD:
         whole = last.src[0]
@@ -114,8 +115,8 @@ def _times(a: Size, b: Size) -> Size:
 
 
 def _goes_on(a: Size, b: Size) -> bool:
-    """True if the group of product `a` is to take in another axis, rather than that of product `b`, to meet the
-    other.
+    """True if the group of product `a`, rather than the group of product `b`, takes in the next axis, so that the
+    products meet.
     """
     if isinstance(a, int) and isinstance(b, int):
         return a < b
@@ -163,5 +164,5 @@ def source_index(node: UOp, index: Index) -> tuple[Index, UOp | None]:
 
 
 def both(a: UOp | None, b: UOp | None) -> UOp | None:
-    """The gate that is open where two are; None is always open."""
+    """The gate that is true where both gates are; None is always true."""
     return b if a is None else a if b is None else a & b

@@ -1,4 +1,4 @@
-"""A list of passes as a value, and the rules as values: those that fired, and all of them, from the `.upat` files.
+"""Pipelines, which are lists of passes, and rules as values: the rules that fired, and all rules of the `.upat` files.
 
 What runs, can be stopped in, printed and checked is the same list: the scheduler's passes and the code generator's are
 two Pipelines. A pass maps a state (a record, or a graph) to the next one.
@@ -203,7 +203,7 @@ def _stop(f: Listener) -> None:
 
 
 def _use(tables: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]]) -> None:
-    """Put other functions into tables: each row is a kind, a table, and its functions from now on."""
+    """Replace the functions in tables: each row is a kind, a table, and the functions that it has from now on."""
     for kind, functions, others in tables:
         functions.update(others)
         if kind == "fold":
@@ -212,8 +212,8 @@ def _use(tables: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]]) -> None:
 
 @cache
 def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
-    """Kind, table, and the functions that do the same and tell of it: generated once for a process."""
-    # with the generator, which a program does not need
+    """Kind, table, and functions that match the same and report it to the listeners: generated once for a process."""
+    # imports the generator, which most programs do not need
     from anneal.rewrite.generate import PACKAGE, generate, targets
     from anneal.rewrite.upat import parse
 
@@ -245,8 +245,9 @@ def _tell(table: str, rule: str, places: Mapping[str, str], before: UOp, after: 
 
 
 def _and_tell(op: Op, match: Any, table: Table, places: Mapping[str, str]) -> Any:
-    """A match that tells of what it finds: of a rewrite or a derivative, which is given a node, or a fold, which is
-    given its dtype and sources."""
+    """A match function that reports each match: a rewrite or a derivative, which takes a node, or a fold, which takes a
+    dtype and sources.
+    """
 
     def telling(first: Any, *rest: Any) -> Any:
         found = match(first, *rest)

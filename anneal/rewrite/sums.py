@@ -1,4 +1,4 @@
-"""Integer sums of terms, and what the index algebra knows of them.
+"""Integer sums of terms, and the rules of the index algebra for them.
 
 A sum is `constant + k1 * t1 + k2 * t2 + ...` over terms that are no sums themselves. Nodes compute modulo 2**bits, so a
 regrouping is only used where the sum is known not to leave the dtype (`Sum.fits`); then it is the integer that it reads
@@ -56,7 +56,9 @@ class Sum:
     @staticmethod
     @lru_cache(1 << 13)
     def of(u: UOp) -> Sum:
-        """The sum that `u` is. Linear in the size of the graph, however its parts are shared; do not change it."""
+        """`u` as a Sum. Takes time linear in the size of the graph, however its parts are shared. The caller must not
+        change the result.
+        """
         return Sum._small(u) or Sum.combine(u.dtype, ((u, 1),))
 
     @classmethod
@@ -169,7 +171,7 @@ class Sum:
         return self.with_terms(whole, self.constant // divisor), self.with_terms(rest, self.constant % divisor)
 
     def steps(self, divisor: int) -> list[int]:
-        """Divisors of `divisor` by which terms may group, largest first; of 0 all that they may group by."""
+        """The sizes of coefficients above 1 that divide `divisor`, by which terms may be grouped; the largest first."""
         return sorted({abs(k) for k in self.terms.values() if abs(k) > 1 and divisor % k == 0}, reverse=True)
 
 
@@ -244,7 +246,7 @@ def _grouped(rest: Sum, d: int) -> tuple[Sum, Sum, int, int]:
 
 
 def remainder(x: UOp, c: UOp) -> UOp | None:
-    """`x % c` for a sum x and a positive constant c: what is divisible goes."""
+    """`x % c` for a sum x and a positive constant c: divisible terms go."""
     d = int(c.arg)
     s = Sum.of(x)
     if d <= 0 or not s.fits:
@@ -357,7 +359,7 @@ def _flat(u: UOp) -> Nodes:
 
 
 def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
-    """(x, lo, hi) if `p` says lo <= x <= hi."""
+    """(x, lo, hi) if `p` means lo <= x <= hi."""
     if p.op is Op.LT:
         a, b = p.src
         if b.op is Op.CONST and a.dtype.is_int:
@@ -370,9 +372,7 @@ def _fence(p: UOp) -> tuple[UOp, Any, Any] | None:
 
 
 def conjunction(u: UOp) -> UOp:
-    """An AND of bools: each part once, one lower and one upper fence for each value, False if they exclude
-    each other.
-    """
+    """An AND of bools: each part once, one lower and one upper bound a value, False if they exclude each other."""
     parts = _flat(u)
     bounds: dict[UOp, tuple[Any, Any]] = {}  # bounds that some of the parts imply
     other = []

@@ -34,7 +34,7 @@ def simplify(u: UOp) -> UOp:
 
 
 def forget() -> None:
-    """Forget what expressions became, so that their rules fire again: for a trace that is to be whole."""
+    """Forget the results of `simplify`, so that its rules fire again: a trace is then complete."""
     _MEMO.clear()
 
 

@@ -254,7 +254,7 @@ def shape_of(p: Pattern, names: dict[str, str]) -> str:
 
 
 def operand_dtypes(p: Pattern) -> Iterator[str]:
-    """The dtypes asked of the values that an elementwise pattern computes with."""
+    """The dtypes that an elementwise pattern demands of its operands."""
     for s in p.src if isinstance(p, TextNode) else ():
         if isinstance(s, Var) and s.dtype:
             yield s.dtype

@@ -166,9 +166,9 @@ def unchanged(order: Nodes, changing: Container[UOp]) -> tuple[Known, list[UOp]]
 
 
 def answered(first: K, ask: Callable[[K], Generator[K, Any, V]], known: dict[K, V]) -> V:
-    """The value of `first`, as `ask` makes it: a generator that yields others whose values it needs, and is sent those.
-
-    A recursive function written so needs no stack of Python's. `known` holds the values, and gets all that are made.
+    """The value of `first`. `ask(x)` is a generator that yields the keys whose values it needs, is sent those values,
+    and returns the value of x. A recursive function written so does not use Python's stack. `known` holds the values,
+    and gets all that are made.
 
     >>> def fibonacci(n):
     ...     return n if n < 2 else (yield n - 1) + (yield n - 2)
@@ -197,7 +197,7 @@ def over(u: UOp, src: Src) -> UOp:
 
 
 def unfolded(u: UOp, src: Src) -> UOp:
-    """`u` over other sources, as it is: for graphs whose elementwise nodes are to stay."""
+    """`u` over other sources, not folded: for graphs whose elementwise nodes must stay."""
     return u if src == u.src else UOp(u.op, u.dtype, src, u.arg, u.tag)
 
 
@@ -265,7 +265,7 @@ def graph_rewrite(
     stays), `remake(u, done)` is `u` made of what they became. `done` keeps the results. Rules that lead back to a node
     raise CompilerError; with `steps`, they end there, as does a node that was rewritten so often."""
     done = {} if done is None else done
-    became: set[UOp] = set()  # nodes that were replaced, and take the result of what did
+    became: set[UOp] = set()  # nodes that were replaced: their result is that of the replacement
     count: Numbers = {}
 
     def result(u: UOp) -> Generator[UOp, Any, UOp]:

@@ -1,5 +1,5 @@
-"""Interval arithmetic: inclusive bounds of integer and bool nodes from those of their sources; and what folding asks of
-constants and casts.
+"""Interval arithmetic: inclusive bounds of integer and bool nodes from those of their sources; and the questions about
+constants and casts that folding asks.
 
 A result that may leave its dtype wraps around, so its bounds are the dtype's whole range; `exact` reads this back.
 """
@@ -193,7 +193,7 @@ def divides(c: Any, d: Any) -> bool:
 
 
 def below(u: Any, c: Any) -> bool:
-    """True if all values of `u` are remainders by the constant `c`: from 0 up to before it."""
+    """True if all values of `u` are at least 0 and less than the constant `c`."""
     return bool(u.vmin >= 0 and u.vmax < c.arg)
 
 
@@ -208,7 +208,7 @@ def lossless(a: DType, b: DType) -> bool:
         return True
     if b.kind == "float":
         if a.kind == "float":
-            # the smallest number of all counts too, and an infinity needs one
+            # the smallest number matters too, and an infinity of `a` needs one in `b`
             reach = a.least - a.digits >= b.least - b.digits and a.largest <= b.largest
             return a.digits <= b.digits and reach and b.has_infinity >= a.has_infinity
         return a.bits <= b.digits and a.max <= b.largest

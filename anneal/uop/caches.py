@@ -55,7 +55,7 @@ class Recent(dict[K, V | None]):
         super().__setitem__(key, value)
 
     def turn(self) -> None:
-        """Make the newest entries the older ones; those before go."""
+        """Make the newest entries the older ones, and drop the entries that were the older ones."""
         self.older = dict(self)
         super().clear()
         if self.turned is not None:
@@ -72,7 +72,7 @@ class Recent(dict[K, V | None]):
 
 
 class Weighed(dict[K, V]):
-    """A dict whose entries have weights: those that were longest unused go first, once there are more than `most` of
+    """A dict whose entries have weights: the least recently used entries are dropped once there are more than `most` of
     them, or than 64 that weigh more than `heavy` together. Use `find` and `keep`.
 
     >>> plans = Weighed(3, 1000)
@@ -89,14 +89,14 @@ class Weighed(dict[K, V]):
         self._weights: dict[K, int] = {}
 
     def find(self, key: K) -> V | None:
-        """The entry of a key, which is the one used last then, or None."""
+        """The entry of a key, now the most recently used one, or None."""
         found = self.pop(key, None)
         if found is not None:
             self[key] = found
         return found
 
     def keep(self, key: K, value: V, weight: int) -> None:
-        """Put an entry there; may push others out."""
+        """Put in an entry; others may be dropped."""
         self.weight += weight - self._weights.pop(key, 0)
         self[key], self._weights[key] = value, weight
         while len(self) > self.most or (self.weight > self.heavy and len(self) > _LEAST):
@@ -117,7 +117,7 @@ references = sys.getrefcount  # to an object, the argument's own among them
 
 
 class Users:
-    """Objects that are held, each with the count of references to it when nobody else has it.
+    """Objects that are held, each with its count of references when nobody else holds it.
 
     Args:
         held: the objects; the list itself is a reference to each.
@@ -131,7 +131,7 @@ class Users:
         self.alone = list(map(references, held)) if alone is None else list(alone)
 
     def more(self) -> list[int] | None:
-        """For each object, how many references more there are; None if nobody else has any of them.
+        """For each object, the number of further references; None if there are none to any object.
 
         >>> a, b = object(), object()
         >>> users = Users([a, b])

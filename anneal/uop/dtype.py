@@ -122,7 +122,8 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def round_float(dtype: DType, value: float) -> float:
-    """The float of `dtype` nearest to `value`, of two the even one; beyond the largest infinity, or nan without one.
+    """The float of `dtype` nearest to `value`, on a tie the even one; above the largest float infinity, or nan if the
+    dtype has no infinity.
 
     >>> round_float(dtypes.bfloat16, 0.1), round_float(dtypes.float8_e4m3fn, 1000.0)
     (0.10009765625, nan)
@@ -144,7 +145,7 @@ def normalise_const(dtype: DType, value: Number) -> Number:
         return bool(value)
     if dtype.kind == "float":
         if dtype.bits < 64 and value.__class__ is int and (spare := value.bit_length() - 53) > 0:
-            # Rounded to odd, so that it is not rounded twice: what is cut off stays in the last digit.
+            # Rounded to odd, so that the second rounding is right: the last digit tells whether something was cut off.
             value = (value >> spare | (value & ((1 << spare) - 1) != 0)) << spare
         value = float(value)
         if dtype.bits == 64:

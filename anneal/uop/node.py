@@ -47,7 +47,7 @@ class _Draft(_Slots):
 
 
 def _operator(op: Op) -> tuple[Callable[[UOp, UOp | Number], UOp], Callable[[UOp, UOp | Number], UOp]]:
-    """The methods that make nodes of `op`: of a node and what stands at its right, and of what stands at its left."""
+    """The methods that make nodes of `op`: one for the node as the left operand, one for it as the right."""
 
     def right(u: UOp, o: UOp | Number) -> UOp:
         return alu(op, (u, o if isinstance(o, UOp) else const(u.dtype, o)))
@@ -199,7 +199,7 @@ class UOp(_Slots):
         return from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 
     def __format__(self, spec: str) -> str:
-        """The text of a node in a message: a size is the expression that it is; any other node as `str` has it."""
+        """The text of a node in a message: the expression of a size; for any other node its `str`."""
         return format(repr(self) if SYMBOLIC.seen and LATER.sizes.is_symbolic(self) else str(self), spec)
 
     def __repr__(self) -> str:
@@ -235,7 +235,7 @@ _new = object.__new__
 
 
 def unique() -> int:
-    """A number that no call before has given: two nodes with such numbers are two."""
+    """A number that no earlier call returned: nodes with different numbers are different nodes."""
     return next(_current.marks)
 
 
@@ -275,7 +275,7 @@ class Arena(Builder):
         self.live = 0  # nodes left by the last sweep
         self._limit = self._FLOOR
         self._saved: list[Arena] = []
-        self.covered = 0  # how many others are in force in its place
+        self.covered = 0  # the number of other arenas in force in its place
         # Finding a node takes no lock. Nobody waits for another while holding this one: finalisers run at any time.
         self._lock = threading.RLock()
         self._dead: deque[_Ref] = deque()  # of nodes that went while another thread held the lock
@@ -398,7 +398,7 @@ class Arena(Builder):
         return found is None or (found.__class__ is not UOp and found() is None)
 
     def _gone(self, ref: _Ref) -> None:
-        """A weak node went: its place is free. Runs wherever the last reference was dropped, in any thread."""
+        """Free the place of a weak node that was dropped. Runs in whichever thread drops the last reference."""
         self._dead.append(ref)
         if self._lock.acquire(blocking=False):
             try:
@@ -411,7 +411,7 @@ class Arena(Builder):
         while dead:
             try:
                 ref = dead.pop()
-            except IndexError:  # what is dropped here lets others go, who come here too
+            except IndexError:  # dropping a node may drop others, which call this too
                 return
             if nodes.get(ref.key) is ref:
                 del nodes[ref.key]
@@ -510,7 +510,7 @@ _ALU_FACTS: dict[Op, tuple[_Fold | None, DType | None, int]] = {}
 
 
 def fold_by(rules: Mapping[Op, _Fold]) -> None:
-    """Have `alu` ask these rules."""
+    """Make `alu` fold by these rules."""
     _ALU_FACTS.update({op: (rules.get(op), _BOOL if op in COMPARE else None, int(op is Op.WHERE)) for op in ALU})
 
 
@@ -540,7 +540,7 @@ def toposort(
     until: Callable[[UOp], bool] | None = None,
     sources: Callable[[UOp], tuple[UOp, ...]] | None = None,
 ) -> list[UOp]:
-    """The nodes below `roots`, sources first, in an order that depends on structure alone.
+    """The nodes below `roots`, sources first, in an order that depends on the structure alone.
 
     `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited. `sources`
     gives the nodes below one, where those are not all of its own.

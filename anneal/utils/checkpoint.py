@@ -23,7 +23,8 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> R:
-    """`function(*args, **kwargs)`; arguments and result are kept for the gradient, and nothing between them.
+    """`function(*args, **kwargs)`; for the gradient only the arguments and the result are kept, and no value between
+    them.
 
     The arguments and then the result are computed at this call. What `function` computes on the way goes at once; the
     gradient's graph has the same nodes, and computes them again, with the same random numbers. `function` itself is

@@ -1,4 +1,4 @@
-"""Examples as a batch: what a `DataLoader` does with them where it is given no `collate_fn`."""
+"""Makes a batch of examples, as a `DataLoader` without a `collate_fn` does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from anneal.tensor import Tensor
 
 
 def _alike(first: Any, parts: Any) -> Any:
-    """Give a container of the kind of `first` with other `parts`, or these alone if `first` is a plain tuple."""
+    """A container of the kind of `first` with other `parts`; a tuple of them if `first` is a plain tuple."""
     try:
         if isinstance(first, tuple) and not hasattr(first, "_fields"):
             return parts

@@ -74,7 +74,7 @@ class IterableDataset(Dataset[T_co]):
 
 
 class TensorDataset(Dataset[tuple[Tensor, ...]]):
-    """The rows of tensors of equally many rows. Raises ShapeError if the numbers differ.
+    """The rows of tensors, which all have the same number of rows. Raises ShapeError if the numbers differ.
 
     >>> TensorDataset(Tensor([[1.0], [2.0]]), Tensor([5, 6]))[1]
     (Tensor([2.], dtype=float32), Tensor(6, dtype=int32))
@@ -94,7 +94,7 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
 
 def _examples(dataset: Any, numbers: Iterable[Any]) -> Any:
-    """The examples of these numbers, together where the data set has a method for that."""
+    """The examples with these numbers, by one call if the data set has a method for several."""
     together = getattr(dataset, "__getitems__", None)
     return together([*numbers]) if together else [dataset[n] for n in numbers]
 
@@ -171,7 +171,7 @@ class StackDataset(Dataset[Any]):
 
 
 class ChainDataset(IterableDataset[T_co]):
-    """The examples of `datasets`, which have theirs in a row, one after another.
+    """The examples of `datasets`, which are iterable, one data set after another.
 
     >>> list(ChainDataset(["ab", "c"]))
     ['a', 'b', 'c']
@@ -247,7 +247,7 @@ class SubsetRandomSampler(Sampler[int]):
 
 
 class WeightedRandomSampler(Sampler[int]):
-    """`num_samples` numbers, each as likely as `weights` say, which need not add up to 1.
+    """`num_samples` numbers, each drawn with a probability in proportion to its weight; `weights` need not add up to 1.
 
     Args:
         replacement: whether a number may come again. generator: the source of random numbers.
@@ -358,7 +358,7 @@ class DistributedSampler(Sampler[int]):
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Shuffle by the number `epoch` from now on."""
+        """Seed the next orders with the number `epoch`."""
         self.epoch = epoch
 
 
@@ -397,7 +397,7 @@ class WorkerInfo(NamedTuple):
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """The thread that a `DataLoader` reads with, as torch tells of its processes; None in any other.
+    """The `WorkerInfo` of this thread if a `DataLoader` reads with it, else None; in torch workers are processes.
 
     >>> get_worker_info() is None
     True

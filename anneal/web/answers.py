@@ -55,7 +55,7 @@ class Answers:
         self.uploads, self.jobs = uploads, jobs
 
     def answer(self, question: Json) -> tuple[int, Any]:
-        """A status and what to say: errors of the user's are 4xx, with their message."""
+        """An HTTP status and the answer: errors of the user are 4xx, with their message."""
         ask = question.get("ask")
         if ask not in QUESTIONS:
             return 404, {"error": f"there is no question {ask!r}"}
@@ -196,7 +196,7 @@ def main() -> None:
     """
     answers = Answers(Path(sys.argv[1]), Path(sys.argv[2]))
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else prints is no answer
+    os.dup2(2, 1)  # other output must not be read as an answer
     for line in sys.stdin:
         status, value = answers.answer(json.loads(line))
         text = json.dumps(value, default=inspect.plain, separators=(",", ":")).encode()

@@ -19,24 +19,24 @@ LONGEST = 256 << 20  # bytes of an answer
 PATIENCE = 300.0  # seconds
 FRESH_S = 60.0
 DOCTOR_S = 60.0
-# The questions that there are; `answers.py` answers them.
+# The names of the questions; `answers.py` answers them.
 QUESTIONS = (
     "graph", "passes", "pass", "kernels", "kernel", "explain", "ops", "firings", "onnx", "file", "source", "recording",
     "trace",
 )  # fmt: skip
-GROWING = ("recording",)  # questions whose answer may be another the next time
+GROWING = ("recording",)  # questions whose answer changes while a job runs
 
 
 @frozen
 class Answer:
-    """JSON text, and the status that HTTP has for it."""
+    """JSON text, and its HTTP status."""
 
     status: int
     text: bytes
 
 
 def said(status: int, message: str) -> Answer:
-    """An error as an answer."""
+    """An error message as an answer."""
     return Answer(status, json.dumps({"error": message}).encode())
 
 
@@ -58,13 +58,13 @@ class Inspector:
     _kept: dict[str, Answer] = field(default_factory=dict)
 
     async def ask(self, question: Json) -> Answer:
-        """The answer to `question`; those of late are kept."""
+        """The answer to `question`; recent answers are kept."""
         text = json.dumps(question, sort_keys=True)
         if text in self._kept:
             return self._kept[text]
         if self._waiting >= MOST_WAITING:
             return said(503, "too many questions at once; try again in a moment")
-        from anneal.web.snapshots import keep, load  # what they import is not needed for the first page
+        from anneal.web.snapshots import keep, load  # their imports are not needed for the first page
 
         self._waiting += 1
         try:
@@ -132,7 +132,7 @@ class Inspector:
         process, self._process = self._process, None
         if process is None:
             return None
-        if ended:  # a signal would take its exit code from who waits for it
+        if ended:  # a signal would replace the exit code that the caller waits for
             with suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), 1)
         with suppress(ProcessLookupError):
@@ -155,7 +155,7 @@ class Doctor:
         self._report: Json = {}
 
     async def report(self) -> Json:
-        """The output of `anneal doctor --json`; with status "failed" and a cause where that could not tell."""
+        """The output of `anneal doctor --json`; with status "failed" and a cause if the command failed."""
         async with self._lock:
             if time.monotonic() >= self._until:
                 self._report = await _asked()
@@ -192,7 +192,7 @@ PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def python(module: str) -> list[str]:
-    """The command line that runs a module. What stands in the folder that it is started in is not imported."""
+    """The command line that runs a module. Nothing is imported from the folder that it is started in."""
     return [sys.executable, "-P", "-m", module]
 
 

@@ -1,4 +1,4 @@
-"""The losses of any number of runs on common steps, few enough to send and to draw."""
+"""The losses of any number of runs on common steps, thinned out so that they can be sent and drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anneal.web.uploads import BundleFolder, Runs
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed
 FEWEST, FINEST = 1024, 16_384  # slots of a run
-LAST = 1 << 52  # no step is as great: numbers of the page are floats
+LAST = 1 << 52  # above every step: the page's numbers are floats
 BLOCK = 1 << 20  # bytes of losses that are read at a time
 # Options that say where a run writes and what it prints, not how it trains.
 ASIDE = frozenset(
@@ -256,7 +256,7 @@ class Told:
 
 
 def _events_of(lines: Iterable[bytes]) -> Iterator[Json]:
-    """The events among lines of JSON; of steps those whose step and loss are numbers."""
+    """The events among lines of JSON; events of steps only if their step and loss are numbers."""
     for line in lines:
         try:
             e = json.loads(line)
@@ -289,7 +289,7 @@ def _of_table(text: bytes) -> tuple[Curve, Curve]:
 
 
 def _columns(block: str, names: list[str]) -> tuple[list[int], list[float], list[str]]:
-    """The steps, the losses and the text of val_loss in lines of a table; lines that are none are left out."""
+    """The steps, the losses and the text of val_loss in the lines of a table; lines that are not rows are left out."""
     n = len(names)
     flat = block.replace("\n", ",").split(",")
     try:  # all lines at once, which takes a fifth of the time
@@ -309,7 +309,7 @@ def _is_number(text: str) -> bool:
 
 
 def _number(text: str) -> float:
-    """The number; nan for a text that is none."""
+    """The number; nan for a text that is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -326,7 +326,7 @@ def _settings(*said: Json) -> Json:
 
 
 def _differing(settings: list[Json]) -> list[str]:
-    """The names of the settings for which two runs say different values; a run may say nothing of one."""
+    """The names of the settings that differ between two runs; a run may lack a setting."""
     values: dict[str, set[str]] = {}
     for each in settings:
         for name, value in each.items():
@@ -335,7 +335,7 @@ def _differing(settings: list[Json]) -> list[str]:
 
 
 def _lost(loss: Curve, error: str) -> Json | None:
-    """The first step whose loss was no finite number, what it was, and how many there were."""
+    """The first step whose loss was not finite, that loss, and the number of such steps."""
     if loss.lost_at is not None:
         return {"step": loss.lost_at, "value": str(loss.lost_value), "count": loss.lost}
     said = _BECAME.search(error)

@@ -63,7 +63,7 @@ class Key:
         return _same(said, self.token)
 
     def opens(self, said: str) -> bool:
-        """True for the word, which opens nothing from then on."""
+        """True for the word; only the first time, unless others are let in."""
         found = bool(self.word) and _same(said, self.word)
         if found and not self.always:
             self.word = ""
@@ -88,7 +88,7 @@ def kept_token(place: Path) -> str:
 
 
 def _read(place: Path) -> str:
-    """The token in a file; nothing of one that is not there, or that another user has or can read."""
+    """The token in a file; empty if the file is missing, or another user owns or can read it."""
     try:
         number = os.open(place, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
@@ -101,7 +101,8 @@ def _read(place: Path) -> str:
 
 
 class Guard:
-    """Refuses what is not ours, and adds the headers that bind the browser to every answer.
+    """Refuses requests that do not come from the studio's pages, and adds to every answer the headers that restrict the
+    browser.
 
     A page of another site can make a browser send requests here, and its name can be made to mean 127.0.0.1 (DNS
     rebinding); so a request must name a host that is ours, and come from a page of ours. Other users of this machine
@@ -118,7 +119,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # nothing here speaks anything else
+            return  # the studio answers HTTP only
 
         async def bound(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -184,11 +185,11 @@ DEVICES = ("auto", "cpu", "webgpu")
 _RUN = re.compile(r"\w[\w.-]{0,120}")
 
 
-Asked = Mapping[str, Any]  # what a page sent, by name
+Asked = Mapping[str, Any]  # the values that a page sent, by name
 
 
 class Wrong(Exception):
-    """A job that cannot be run, with why."""
+    """A job that cannot be run, with the reason."""
 
 
 def _none(_: str) -> None:
@@ -201,8 +202,8 @@ def command(
     weights: Callable[[str], Path | None] = _none,
     scripts: Callable[[str], list[str] | None] = _none,
 ) -> Command:
-    """The command for what the page asked; `weights` finds what a training, or a run's, saved, `scripts` the words of
-    a script that a job recorded. Raises Wrong.
+    """The command that the page asked for; `weights` finds the weights that a training job or a run saved, `scripts`
+    the command line of a script that a job recorded. Raises Wrong.
     """
     kind = asked.get("kind")
     make = _KINDS.get(kind) if isinstance(kind, str) else None
@@ -305,7 +306,7 @@ _KINDS: dict[str, Callable[[Json, Uploads], Command]] = {
         {**asked, "model": asked["device"]}, ["doctor", "--numerics", "--json", *_options(asked, "")]
     ),
 }
-# The least and the most of each option that is a number; bounds that are whole are those of a whole number.
+# The least and the most of each option that is a number; an option with int bounds is an int.
 _LIMITS: dict[str, tuple[float, float]] = {
     "steps": (1, 10**6), "batch": (1, 1 << 16), "seed": (0, 2**53), "samples": (0, 100), "max_tokens": (1, 1024),
     "top_k": (0, 50257), "lr": (1e-12, 1e6), "temperature": (1e-3, 100.0),

@@ -1,4 +1,4 @@
-"""Jobs: commands of anneal's in processes of their own, one a device at a time, the others in a queue."""
+"""Jobs: `anneal` commands in processes of their own, one at a time on each device, the others in a queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from anneal.web.asking import environment, python
 
 MOST_QUEUED = 20
 KEPT = 200  # folders of jobs that have ended
-LOOK_S = 0.25  # between two looks at jobs of other servers, and at all where the end of a process is not told
+LOOK_S = 0.25  # between two looks at other servers' jobs, or at all jobs without reports of ended processes
 RESERVE = 1 << 16  # bytes
 ENDED = ("done", "failed", "stopped", "cancelled")
 _ID = re.compile(r"\d{8}T\d{6}-[a-z]+-[0-9a-f]{6}")
@@ -37,7 +37,7 @@ _UNKNOWN = 255  # of a process that another server started and that left none
 
 
 class Busy(Exception):
-    """More jobs than are kept in the queue."""
+    """The queue of jobs is full."""
 
 
 @frozen
@@ -97,7 +97,7 @@ class Jobs:
     where: Path
     _all: dict[str, Job] = field(default_factory=dict)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    _ended: asyncio.Event = field(default_factory=asyncio.Event)  # a process has, since the last look
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)  # set when a process has ended since the last look
 
     def read(self) -> None:
         """Find the jobs that earlier servers left."""
@@ -150,7 +150,7 @@ class Jobs:
         shutil.rmtree(self.place(job), ignore_errors=True)
 
     async def watch(self) -> None:
-        """See to the jobs until cancelled."""
+        """Start and end jobs until cancelled."""
         while True:
             self.tick()
             with suppress(TimeoutError):
@@ -158,7 +158,7 @@ class Jobs:
             self._ended.clear()
 
     def tick(self) -> None:
-        """Note what has ended, and start what may start: one job a device."""
+        """Note the jobs that have ended, and start those that may start: one on each device."""
         for job in self._all.values():
             if job.state in ("running", "paused"):
                 self._look(job)
@@ -184,7 +184,7 @@ class Jobs:
         self.write(job)
 
     def _tell_end(self, pid: int) -> None:
-        """Have `watch` wake up when a process ends, where the system tells that (Linux)."""
+        """Wake `watch` when a process ends, where the system reports that (Linux)."""
         try:
             loop, told = asyncio.get_running_loop(), os.pidfd_open(pid)
         except (AttributeError, OSError, RuntimeError):  # another system, one file too many, no loop
@@ -227,7 +227,7 @@ class Jobs:
         return path if path is not None and path.is_file() else None
 
     def script(self, id: str) -> list[str]:
-        """The script that a job recorded, and its arguments; nothing of another job."""
+        """The script that a job recorded, and its arguments; empty for other jobs."""
         found = self._all.get(id)
         return [] if found is None or found.kind != "script" else [found.about["script"], *found.about["arguments"]]
 
@@ -252,7 +252,7 @@ class Jobs:
             self._forget(old)
 
     def stop(self, job: Job) -> bool:
-        """Let the command end as after Ctrl-C: with what it has."""
+        """Let the command end as after Ctrl-C: it saves what it has done."""
         self.resume(job)
         if job.state == "queued":
             self._end(job, "cancelled", _STOPPED)
@@ -282,7 +282,7 @@ class Jobs:
         return self._turn(job, "paused", "SIGCONT", "running")
 
     def _turn(self, job: Job, state: str, name: str, then: str) -> bool:
-        """Signal a job that is in a state, from which it goes to another; False where that cannot be."""
+        """Signal a job that is in one state, so that it goes to another; False if it is in no such state."""
         if job.state != state or not hasattr(signal, name):
             return False
         self._signal(job, getattr(signal, name))
@@ -351,7 +351,7 @@ async def stream(path: Path, begin: int, state: Callable[[], Json], *, whole: bo
 
 
 def told(path: Path, whole: bool) -> bytes:
-    """The lines of a file of events that there are now, with commas between them."""
+    """The lines that a file of events has now, with commas between them."""
     return _joined(read(path, 0, True), whole)
 
 
@@ -366,7 +366,7 @@ def _joined(text: bytes, whole: bool) -> bytes:
 
 
 def _size(path: Path) -> int:
-    """Bytes of a file; 0 of one that is not there."""
+    """The size of a file in bytes; 0 if it is missing."""
     try:
         return path.stat().st_size
     except OSError:

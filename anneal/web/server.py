@@ -1,4 +1,4 @@
-"""The application: what each address answers."""
+"""The application: the answer of each address."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Studio:
     def __post_init__(self) -> None:
         own = self.where / "runs" / ".studio"
         self.jobs = Jobs(own / "jobs", self.where)
-        self.uploads = Uploads(own / "uploads", scripts=not self.key.always)  # others run no program of theirs
+        self.uploads = Uploads(own / "uploads", scripts=not self.key.always)  # others must not run programs here
         self.runs = Runs(self.where / "runs", self.uploads)
         self.inspector = Inspector(str((own / "uploads").resolve()), str((own / "jobs").resolve()))
 
@@ -174,7 +174,7 @@ def _json(value: Any, request: Request, status: int = 200) -> Response:
 
 
 def _sent(text: bytes, request: Request, status: int = 200) -> Response:
-    """JSON, in which files that were dropped go by their senders' names."""
+    """JSON, in which uploaded files have the names that their senders gave them."""
     return Response(_studio(request).uploads.named(text), status, media_type="application/json")
 
 
@@ -204,7 +204,7 @@ async def _ask(request: Request) -> Response:
 
 
 def _strange(question: Json, studio: Studio) -> str:
-    """The reason why this is no model: only known names go on."""
+    """The reason why a text does not name a model; only known names are passed on."""
     model = question.get("model")
     if question.get("device", "auto") not in ("auto", "cpu", "webgpu"):
         return "there is no such device"
@@ -218,7 +218,7 @@ def _strange(question: Json, studio: Studio) -> str:
 
 
 async def _doctor(request: Request) -> Response:
-    """The output of `anneal doctor --json`, from a process of its own: a driver may take that process with it."""
+    """The output of `anneal doctor --json`, from a process of its own, since a driver may crash it."""
     return _json(await _studio(request).doctor.report(), request)
 
 
@@ -249,7 +249,7 @@ async def _forget(request: Request) -> Response:
 
 
 def _told(job: Job) -> Json:
-    """A job for the page: its arguments have paths, which are nobody's business."""
+    """A job for the page, without its arguments, which have paths of this machine."""
     return {k: v for k, v in asdict(job).items() if k != "arguments"}
 
 

@@ -196,7 +196,7 @@ def _page(kept: Json, title: str) -> bytes:
     script = (STATIC / "main.js").read_text(encoding="utf-8").replace("</script", "<\\/script")
     style = (STATIC / "style.css").read_text(encoding="utf-8")
     text = json.dumps(kept, separators=(",", ":"))
-    for root in (Path.cwd(), STATIC.parents[2]):  # where this machine keeps its files is nobody's business
+    for root in (Path.cwd(), STATIC.parents[2]):  # the page must not tell where this machine keeps its files
         text = text.replace(json.dumps(f"{root}{os.sep}")[1:-1], "")
     data = base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
     policy = (
@@ -257,7 +257,7 @@ async def _get(app: ASGIApp, path: str, query: str) -> tuple[int, bytes]:
 
 KIND = "studio"
 LEAST = 2000  # bytes of an answer
-WORTH_S = 0.2  # what is answered faster is asked again
+WORTH_S = 0.2  # answers that take less time are not kept
 QUESTIONS = frozenset({"graph", "passes", "pass", "kernels", "kernel", "explain", "firings"})
 _STARTED = time.time()
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -274,7 +274,7 @@ def load(question: Json, text: str) -> bytes | None:
 
 
 def keep(question: Json, text: str, answer: bytes, seconds: float) -> None:
-    """Keep an answer that is long, and took `seconds` to find."""
+    """Keep an answer if it is long and took long, `seconds`, to find."""
     worth = seconds >= WORTH_S and len(answer) > LEAST and _lasting(question) and cache.enabled()
     if worth and all(changed <= _STARTED for _, changed in _sources()):
         cache.save(KIND, _key(text), answer.decode(), f"studio: {text}")

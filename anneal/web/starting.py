@@ -114,7 +114,7 @@ def _serve(options: Options, host: str, listening: socket.socket) -> None:
 
 
 def server(app: Guard) -> uvicorn.Server:
-    """The server of the application: one that a request can neither fill up nor keep waiting at its end."""
+    """The server of the application, with limits, so that no request can use up its memory or delay its end."""
     import logging
 
     import uvicorn

@@ -29,7 +29,7 @@ _SUFFIX = re.compile("|".join(rf"\.{k}(?<=[0-9a-f]{{32}}\.{k})" for k in KINDS).
 
 
 class Refused(Exception):
-    """A file that is not taken, with the status and the text for its sender."""
+    """A file that is refused, with the HTTP status and the text for its sender."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -170,7 +170,7 @@ def _inside(text: str) -> bytes:
 
 
 def plain(name: str) -> str:
-    """A name to show: its last part, without what commands a terminal."""
+    """A name to show: its last part, without control characters of a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in re.split(r"[\\/]", name)[-1])[:200]
 
 
@@ -238,7 +238,7 @@ class BundleFolder:
     packed: bool = False
 
     def read(self, name: str) -> bytes | None:
-        """A file of it; None for one that is not there, too large, broken, or a link."""
+        """A file of the bundle; None for one that is missing, too large, broken, or a link."""
         try:
             if not self.packed:
                 path = self.path / name
@@ -250,7 +250,7 @@ class BundleFolder:
             return None
 
     def json(self, name: str) -> Any:
-        """The JSON of a file of it; None for none."""
+        """The JSON of a file of the bundle; None if there is none."""
         try:
             return json.loads(self.read(name) or b"null", parse_constant=_nothing)
         except ValueError:

@@ -28,7 +28,7 @@ from anneal.runtime import Execution, sized
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, DType, Ints, Op, Src, UOp, arena, const, toposort
 
 _TIMES = 16  # that a rule is looked at while a graph is made
-_SECONDS = 20  # that rules are looked at
+_SECONDS = 20  # for which rules are evaluated
 _SIDES = 1 << 16  # elements of one side of a rule
 _NUMBERS = {*ALU, *MOVEMENT, Op.CONST, Op.IOTA}
 Sides = Callable[[UOp, UOp], tuple[Bounded, Bounded] | None]  # the values of both sides of a rule
@@ -68,7 +68,7 @@ def kernel_blame(r: CheckRun) -> str:
     if fresh.source != kernel.source and run(load(program.name, fresh)):
         return "the text that ran differs from the text that code generation writes for this kernel, which is right"
     waiting = with_barriers(kernel.source)
-    with suppress(AnnealError):  # of a driver that refuses a barrier where not all threads come by
+    with suppress(AnnealError):  # a driver refuses a barrier that not all threads reach
         if waiting is not None and run(load(program.name, replace(kernel, source=waiting))):
             return "it is right with barriers around each use of shared memory: the code of its opts lacks a barrier"
     plain = _plain(sink, target)
@@ -104,7 +104,7 @@ def with_barriers(source: str) -> str | None:
 
 
 def _plain(sink: UOp, target: Any) -> GeneratedKernel | None:
-    """The kernel with one thread for each element and nothing else."""
+    """The kernel with one thread for each element and no other opt."""
     if len(schedule.members_of(sink)) > 1:
         return None
     try:
@@ -117,7 +117,7 @@ def _plain(sink: UOp, target: Any) -> GeneratedKernel | None:
 
 
 def suspects(r: CheckRun) -> list[Suspect]:
-    """Rules that changed what a node says while the kernel of the call was made, and the passes between which it
+    """Rules that changed the value of a node while the kernel of the call was made, and the passes between which it
     changed.
 
     The kernel is made once more, and both sides of each rule that fires are evaluated: of the tensor graph on random
@@ -247,7 +247,7 @@ class CheckLimits:
 
 @dataclass(slots=True)
 class HeldValue:
-    """A value of the plan: its content as it was written, and what stands for it in the graph."""
+    """A value of the plan: its content as it was written, and its place in the graph."""
 
     content: Array
     bounded: Bounded | None = None

@@ -14,11 +14,11 @@ from anneal.backend import MEANINGS, numpy_dtype, of_numpy
 from anneal.uop import ALU, REAL, DType, Op, covering, dtypes
 
 Array = NDArray[Any]
-EXACT: Array = np.zeros(())  # the error of what has none
+EXACT: Array = np.zeros(())  # the error of an exact value
 
 
 def unheard() -> np.errstate:
-    """A block, or a function, in which NumPy says nothing of numbers that are not finite."""
+    """A block, or a function, in which NumPy does not warn of numbers that are not finite."""
     return np.errstate(all="ignore")
 
 
@@ -65,12 +65,12 @@ class Bounded(NamedTuple):
         return self if by.exact else Bounded(self.value, np.where(by.error > 0, np.inf, self.error))
 
     def moved(self, move: Callable[[Array], Array]) -> Bounded:
-        """The elements at other places."""
+        """This value with its elements in other places."""
         error = EXACT if self.exact else move(self.whole())
         return Bounded(move(self.value), error, None if self.mass is None else move(self.mass), self.many)
 
     def gated(self, inside: Array) -> Bounded:
-        """The same where `inside` is true, 0 elsewhere."""
+        """This value where `inside` is true, 0 elsewhere."""
         value = np.where(inside, self.value, np.zeros((), self.value.dtype))
         return Bounded(value, EXACT if self.exact else np.where(inside, self.whole(), 0.0))
 

@@ -55,7 +55,7 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = 
     total: Any = partial(np.sum if op is Op.ADD else np.prod, axis=axes, keepdims=True)
     errors = EXACT if x.exact else total(error)
     if not dtype.is_float:
-        if op is Op.MUL and not x.exact:  # as anything is possible where one may be another number
+        if op is Op.MUL and not x.exact:  # if a factor may be another number, any product is possible
             errors = np.where(np.any(error, axis=axes, keepdims=True), np.inf, 0.0)
         return TermFacts(total(value, dtype=value.dtype), EXACT, errors, count, True)
     size = np.abs(value)
@@ -68,7 +68,7 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = 
 
 
 def _of_bools(op: Op, dtype: DType) -> Op:
-    """The op that a reduction is: a sum of bools is the largest, a product the least."""
+    """The op of a reduction: a sum of bools is their maximum, a product their minimum."""
     return {Op.ADD: Op.MAX, Op.MUL: Op.MIN}.get(op, op) if dtype.kind == "bool" else op
 
 
@@ -110,7 +110,7 @@ def reduced(op: Op, dtype: DType, part: TermFacts) -> Bounded:
     if dtype.is_narrow:
         error = error + unit(dtype) * (np.abs(value) + error)
     odd = ~np.isfinite(value)
-    if odd.any():  # an infinite term, or one that is no number: the sum is that too
+    if odd.any():  # an infinite term or a nan: so is the sum
         error = np.where(odd, np.where(np.isfinite(part.error) & (part.many > 0), 0.0, np.inf), error)
     overflow = (part.size > inner.largest) & ~odd
     if overflow.any():
@@ -193,7 +193,7 @@ def running(u: UOp, x: Bounded) -> Bounded:
 
 
 def argsort(keys: Bounded) -> Bounded:
-    """The stable order of keys; where two may be equal or the other way round, anything."""
+    """The stable order of keys; unknown where two keys may be equal or in the other order."""
     value = keys.value.ravel()
     order = np.argsort(value, kind="stable").astype(np.int32)
     if keys.exact or value.size < 2:

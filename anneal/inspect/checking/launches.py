@@ -27,8 +27,8 @@ from anneal.uop import ALU, Op, UOp, toposort
 def check_launch(
     sink: UOp, step: Launch, device: AnyDevice, number: int, limits: CheckLimits, report: Report, found: list[Finding]
 ) -> None:
-    """Run the plan of `step`, which computed `sink`, once more, kernel by kernel, and add what that shows to `report`
-    and `found`.
+    """Run the plan of `step`, which computed `sink`, once more, kernel by kernel, and add the findings to `report` and
+    `found`.
 
     What a kernel reads is copied out before it starts. It is judged by these values, right or wrong, so that a kernel
     that differs is at fault itself, whatever happened before.
@@ -338,7 +338,7 @@ def look(r: CheckRun) -> None:
     for slot, (v, content, live) in enumerate(zip(r.call.args, r.after, r.lives)):
         kinds = _kinds(content if live is None else content[live])
         result = v in r.plan.outputs
-        bad = result and "nan" in kinds  # whoever made it: a program whose results are nan is not right
+        bad = result and "nan" in kinds  # whichever kernel made it: a program with nan in its results is not right
         if (kinds - given or bad) and (found is None or (found.kind == "inf" and "nan" in kinds)):
             kind = "nan" if bad or "nan" in kinds - given else "inf"
             mine = _found(r, slot, kind)

@@ -43,7 +43,7 @@ class Suspect:
 
 @frozen
 class Difference:
-    """A value that is another than it may be: where it is worst, what stands there, and who made it.
+    """A value that differs from the expected one: its worst element, what memory has there, and the part that made it.
 
     `against` says beside what: "tensor graph", "kernel graph", "memory" (what a kernel read is not what was written),
     "other elements" (a kernel wrote where it has no store) or "one batch" (all kernels together gave something else).
@@ -388,8 +388,8 @@ def repro_of(finding: Finding, file: IO[bytes]) -> None:
 
 
 def replayed(raw: bytes, source: str, device_name: str) -> Replayed:
-    """Run the kernel of a file on a device. Raises DataError for what is no such file, DeviceError where there is no
-    such device.
+    """Run the kernel of a file on a device. Raises DataError for a file of another kind, DeviceError for a device that
+    does not open.
 
     Args:
         raw: the contents of the file.

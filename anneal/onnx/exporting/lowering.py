@@ -1,4 +1,4 @@
-"""From a traced graph to a written one: for each node that is needed a recipe, then all recipes in order."""
+"""Writes a traced graph as an ONNX graph: a recipe for each node that is needed, then all recipes in order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GraphLowering:
         self._products: Known = {}  # sums that a reshape of them has written
 
     def lower(self, roots: Iterable[UOp]) -> Values:
-        """Write all that `roots` need; their values."""
+        """Write all nodes that `roots` need; returns the values of `roots`."""
         roots = list(roots)
         recipes: dict[UOp, ExportRecipe] = {}
         stack = [(u, False) for u in reversed(roots)]
@@ -147,7 +147,7 @@ class GraphLowering:
             return ExportRecipe(u.src, lambda w, given: forms.elementwise(w, u, given))
         if u.op in _FORMS:
             form = _FORMS[u.op]
-            # a symbolic size is no value
+            # a symbolic size is not a value of the graph
             sources = () if u.op is Op.BIND or u.op is Op.VARIABLE else u.src
             return ExportRecipe(sources, lambda w, given: form(w, u, given))
         reason = reason if u.op in ALU else _REASONS.get(u.op, f"the op {u.op.name}")

@@ -193,7 +193,7 @@ def _stand_ins(
         shape = _sized(name, t.shape, dynamic.get(name, {}), variables, values)
         node = UOp(
             Op.CONTIGUOUS, t.dtype, (stand_in(t.dtype, shape, "input"),)
-        )  # as values in memory are: no op makes it that
+        )  # as values in memory are: no op computes it
         inputs.append(Input(name, node, t.dtype, shape))
         originals.append(t)
         new[i] = Tensor._from_uop(node, t.device)
@@ -423,7 +423,7 @@ def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
 
 
 def _give(w: GraphWriter, value: str, dtype: DType, name: str, taken: dict[str, str]) -> None:
-    """Have an output be a value, in a dtype; `taken` has those that are outputs already, and under which name."""
+    """Make a value, in a dtype, an output; `taken` maps the values that are outputs already to their names."""
     found = value if carrier(dtype) is dtype else w.cast(value, dtype)
     if found in taken or not any(found in n.output for n in reversed(w.nodes)):
         found = w.Identity(taken.get(found, found))
@@ -432,7 +432,7 @@ def _give(w: GraphWriter, value: str, dtype: DType, name: str, taken: dict[str, 
 
 
 def _refused(missing: list[Missing]) -> OnnxError:
-    """The error that lists all that has no form in ONNX, with the lines and modules that it comes from."""
+    """The error that lists the nodes without a form in ONNX, with the lines and modules that they come from."""
     found: Counter[str] = Counter()
     for u, reason in missing:
         _, code, line, path, named = u.provenance
@@ -463,7 +463,7 @@ def _put(path: Path, trace: TracedGraph, writer: GraphWriter, outputs: list[Any]
         opset_imports=opsets,
         ir_version=helper.find_min_ir_version_for(opsets),
     )
-    written = _fill(model.graph.initializer, arrays, data)  # at the end: what makes models copies them
+    written = _fill(model.graph.initializer, arrays, data)  # at the end: the functions that build models copy them
     content = model.SerializeToString(deterministic=True)
     try:
         with progress.work(f"writing {path.name}"):
@@ -480,7 +480,7 @@ def _put(path: Path, trace: TracedGraph, writer: GraphWriter, outputs: list[Any]
 
 
 def _fill(initialisers: Any, arrays: list[tuple[str, Any]], data: Path | None) -> int:
-    """Add the initialisers to a graph; how many bytes they have in a file of their own."""
+    """Add the initialisers to a graph; returns the bytes that they take in a file of their own."""
     from onnx import TensorProto
 
     at = 0

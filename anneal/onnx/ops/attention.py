@@ -125,7 +125,7 @@ def visible(q: Tensor, total: int, offset: Tensor | int, causal: bool, left: int
 
 
 def _all_of(*parts: Any) -> MaybeTensor:
-    """True where all parts are that are tensors."""
+    """True where all parts that are tensors are true."""
     found = [p for p in parts if isinstance(p, Tensor)]
     return reduce(Tensor.bitwise_and, found) if found else None
 
@@ -376,7 +376,7 @@ def _turns(projected: Tensor, cell: Cell, states: Tensors, step: Step, lengths: 
 def run_layer(
     x: Tensor, cells: Sequence[Cell], initial: list[MaybeTensor], step: Step, lengths: MaybeValue, how: Layer
 ) -> tuple[Tensor, ...]:
-    """A layer in all its directions: Y (time, directions, batch, hidden), then each last state."""
+    """The results of a layer in all its directions: Y (time, directions, batch, hidden), then each last state."""
     if how.layout:
         x = x.transpose(0, 1)
     hidden, batch = cells[0].state.shape[0], x.shape[1]
