@@ -137,7 +137,8 @@ class Stateful(Moved):
             if name in mine and name in state:
                 _load(m, own, t, state[name], assign)
         if not (here.assigned or here.depth or here.tracing):
-            realize(list(mine.values()))  # an average of weights, kept lazy, would grow with each that is loaded
+            # an average of weights, kept lazy, would grow with each that is loaded
+            realize(list(self._saved().values()))
         for name, m in extra.items():
             if name in state:
                 m.set_extra_state(state[name])

@@ -115,8 +115,9 @@ class Tensor(Methods):
     ) -> None:
         if isinstance(device, int):
             data, device, dtype, requires_grad = interchange.sized(data, device, dtype, requires_grad, sizes)
-        kind = None if dtype is None else as_dtype(dtype)
+        kind, late = None if dtype is None else as_dtype(dtype), None
         if isinstance(data, Tensor):
+            late = data.late
             moved = data if device is None else data._moved(resolve_device(device))
             self._device = moved._device
             u = moved.uop if kind is None else moved.cast(kind).uop
@@ -147,6 +148,8 @@ class Tensor(Methods):
         self._spent = False
         self._used = 0
         self._own()
+        if late:  # a loop may go on from this one
+            here.plain.append((weakref.ref(self), late.line))
         if requires_grad:
             self.requires_grad_()
 

@@ -604,6 +604,23 @@ def descent_by_functions() -> Callable[[int], None]:
     return step
 
 
+def new_parameters() -> Callable[[int], None]:
+    """A parameter, a buffer and a tensor that each round makes of results of the one before."""
+    model = nn.Linear(3, 1)
+    model.scale, state = nn.Buffer([1.0]), [Tensor([0.0])]
+
+    def step(n: int) -> None:
+        loss = (model(Tensor(data(n, 4, 3))) * model.scale + state[0]).tanh().sum()
+        loss.backward()
+        assert model.weight.grad is not None
+        model.weight = nn.Parameter(model.weight.detach() - model.weight.grad * 0.1)
+        model.scale = nn.Buffer(model.scale * 0.99)
+        state[0] = Tensor(state[0] * 0.5 + 1.0)
+        loss.item()
+
+    return step
+
+
 def penalty_on_slopes() -> Callable[[int], None]:
     """The gradient of a lazy leaf, as a critic's penalty has it."""
     critic = classifier()
@@ -622,7 +639,8 @@ def penalty_on_slopes() -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize(
-    "make", [recurrent_state, average_of_weights, descent_by_hand, descent_by_functions, penalty_on_slopes]
+    "make",
+    [recurrent_state, average_of_weights, descent_by_hand, descent_by_functions, new_parameters, penalty_on_slopes],
 )
 def test_what_a_loop_carries_on_does_not_grow(make: Callable[[], Callable[[int], None]]) -> None:
     step = make()

@@ -13,6 +13,7 @@ import pytest
 
 import anneal as an
 from anneal import nn
+from anneal.runtime import is_realized
 from anneal.tensor import Tensor
 
 
@@ -85,6 +86,13 @@ def test_assigned_tensors_require_gradients_as_the_models_do() -> None:
         assert model[0].weight is given["0.weight"]
         assert list(model.state_dict()) == list(state)
         assert model[1].running_mean.tolist() == [2.0, 2.0]
+
+
+def test_assigned_tensors_are_computed_so_that_rounds_do_not_grow() -> None:
+    layer = nn.Linear(2, 2)
+    for _ in range(3):
+        layer.load_state_dict({name: t * 2 for name, t in layer.state_dict().items()}, assign=True)
+        assert all(is_realized(t.uop) for t in layer.parameters())
 
 
 def test_states_are_collected_in_a_dict_that_is_given() -> None:
