@@ -20,9 +20,9 @@ _FLOAT32 = dtypes.float32
 
 
 def in_single(function: F, keeps: bool) -> F:
-    """A function of several ops, whose floats of 8 and 16 bits become float32 first, and whose result is rounded once.
+    """A function of several ops, whose floats of 8 and 16 bits become float32 first; its results are rounded once.
 
-    The result has the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
+    They have the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
     """
 
     @functools.wraps(function)
@@ -32,7 +32,7 @@ def in_single(function: F, keeps: bool) -> F:
             return function(*args, **options)
         kind = kinds[0] if keeps else functools.reduce(promote, [k for k in kinds if k.is_float])
         out = function(*[_changed(a, _FLOAT32) for a in args], **{n: _changed(a, _FLOAT32) for n, a in options.items()})
-        return out.cast(kind)
+        return _changed(out, kind)
 
     return in_float32  # type: ignore[return-value]
 
