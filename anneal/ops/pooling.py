@@ -330,7 +330,8 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
     >>> adaptive_avg_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
     Tensor([[[2., 6.]]], dtype=float32)
     """,
-        "adaptive_avg_pool2d single": """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
+        "adaptive_avg_pool2d single": """The mean of windows that make `output_size` of the last two axes; None keeps an
+    axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool2d(Tensor.arange(6).float().reshape(1, 2, 3), (1, 2))
