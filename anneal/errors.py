@@ -30,7 +30,7 @@ class AnnealError(Exception):
         │   ├── JitError         (also RuntimeError) a value in a jit function that would be frozen when captured
         │   ├── DataError        (also ValueError, RuntimeError) a missing, unwritable or corrupt file
         │   │   └── OnnxError        a model file that is broken, or cannot be run; lists all faults
-        │   ├── SettingError     (also ValueError) an environment variable or flag with a wrong value
+        │   ├── SettingError     (also ValueError, RuntimeError) an environment variable or flag with a wrong value
         │   └── MissingMethodError (also NotImplementedError) a class without a method that its user must define
         └── CompilerError        our fault: carries the pass, the rule and the node
 
@@ -121,7 +121,7 @@ class OnnxError(DataError):
         self.gaps = gaps
 
 
-class SettingError(UserError, ValueError):
+class SettingError(UserError, ValueError, RuntimeError):
     """An environment variable or flag with a wrong value."""
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from anneal.errors import DataError, DTypeError, ShapeError
 
 from anneal.ops import (  # isort: skip
-    OUTSIDE, SAMPLED, DTypeLike, Generator, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
+    OUTSIDE, SAMPLED, DTypeLike, Generator, Shape, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
     grid_sample as _grid_sample, normal as _normal, randint as _randint, said,
 )  # fmt: skip
 from anneal.tensor import Tensor, io, no_grad
@@ -255,8 +255,7 @@ def native_layer_norm(
     if not normalized_shape or tuple(normalized_shape) != input.shape[-len(normalized_shape) :]:
         raise ShapeError(f"native_layer_norm: {tuple(normalized_shape)} are not the last axes of {input.shape}")
     axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    out, mean, scale = _moments(input, axes, eps)
-    return _scaled(out, weight, bias), mean, scale
+    return _standardized(input, input.shape, axes, weight, bias, eps)
 
 
 @checked
@@ -266,22 +265,25 @@ def native_group_norm(
     """`group_norm` of `input`, of sizes N, C and HxW, in `group` groups, with the means and the reciprocals of standard
     deviations (`eps` is added to variances), before `weight` and `bias`.
     """
-    out, mean, scale = _moments(input.reshape(N, group, C // group * HxW), (2,), eps)
     shape = (C, *(1,) * (input.ndim - 2))
-    wide = [None if x is None else x.reshape(shape) for x in (weight, bias)]
-    return _scaled(out.reshape(input.shape), *wide), mean.squeeze(-1), scale.squeeze(-1)
+    weight, bias = [None if x is None else x.reshape(shape) for x in (weight, bias)]
+    rows = input.reshape(N, group, C // group * HxW)
+    out, mean, scale = _standardized(rows, input.shape, (2,), weight, bias, eps)
+    return out, mean.squeeze(-1), scale.squeeze(-1)
 
 
-def _moments(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    mean = x.mean(axes, True)
-    rest = x - mean
+def _standardized(
+    x: Tensor, shape: Shape, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x over `axes`, in another shape, scaled and moved, with the means and the scales; narrow floats in float32."""
+    wide = x.float() if x.dtype.is_narrow else x
+    mean = wide.mean(axes, True)
+    rest = wide - mean
     scale = ((rest * rest).mean(axes, True) + eps).rsqrt()
-    return rest * scale, mean, scale
-
-
-def _scaled(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    x = x if weight is None else x * weight
-    return x if bias is None else x + bias
+    out = (rest * scale).reshape(shape)
+    out = out if weight is None else out * weight
+    out = out if bias is None else out + bias
+    return out.cast(x.dtype), mean.cast(x.dtype), scale.cast(x.dtype)
 
 
 @checked

@@ -18,7 +18,7 @@ from anneal.uop import Ints, by_rule
 Sizes = int | Sequence[int]
 
 
-@function("autocast=float32")
+@function("autocast=float32 single")
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The hinge loss between each target class and each other class: (batch, classes) or (classes,).
 
@@ -80,7 +80,7 @@ def _lengths(given: Any) -> list[int]:
 _LOW = -1e30  # the logarithm of probability 0, finite so that its gradients are finite
 
 
-@function
+@function("single")
 def ctc_loss(
     log_probs: Tensor,
     targets: Tensor,
@@ -185,7 +185,7 @@ def conv_tbc(x: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     return F.conv1d(x.permute(1, 2, 0), weight.permute(2, 1, 0), bias, padding=pad).permute(2, 0, 1)
 
 
-@function
+@function("single")
 def linear_cross_entropy(
     input: Tensor,
     linear_weight: Tensor,

@@ -317,6 +317,7 @@ lp_pool1d, lp_pool2d, lp_pool3d = family(
     [5.0]
     """,
     },
+    "single",
 )
 
 

@@ -60,7 +60,7 @@ def _first_positions(x: Tensor, size: int, fill_value: int) -> Tensor:
     places, count = _true_first(truth(x).reshape(-1), size)
     inside = x._new_plain(iota(size)) < count
     parts: list[Tensor] = []
-    for n in reversed(x.shape):
+    for n in reversed([1] * x.ndim if 0 in x.shape else x.shape):
         parts.insert(0, choose(inside, places % n, fill_value))
         places = places // n
     if not parts:

@@ -320,7 +320,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
     return halved(binary(Op.MIN, x, other))
 
 
-@function("in_place")
+@function("in_place single")
 @computes
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`.
@@ -335,7 +335,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     return choose(w.abs() < 0.5, near, end - way * (1 - w))
 
 
-@function("in_place autocast=widest")
+@function("in_place autocast=widest single")
 def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a * b; of integers alone with the whole part of `value`.
 
@@ -349,7 +349,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     return x + product.mul(value)
 
 
-@function("in_place autocast=widest")
+@function("in_place autocast=widest single")
 def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a / b.
 

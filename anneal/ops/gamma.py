@@ -506,7 +506,7 @@ bessel_j0, bessel_j1, bessel_y0, bessel_y1 = family(
 )
 
 
-@_special
+@_special("single")
 def spherical_bessel_j0(x: Tensor) -> Tensor:
     """sin(x) / x, 1 at 0.
 

@@ -33,7 +33,7 @@ SAMPLED, OUTSIDE = ("bilinear", "nearest", "bicubic"), ("zeros", "border", "refl
 # neighbours.
 
 
-@function("functional autocast=float32")
+@function("functional autocast=float32 single")
 def interpolate(
     x: Tensor,
     size: int | Sequence[int] | None = None,
@@ -345,7 +345,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     return (points @ theta.mT).reshape(size[0], *sizes, axes)
 
 
-@function("functional method=no autocast=widest")
+@function("functional method=no autocast=widest single")
 def grid_sample(
     x: Tensor, grid: Tensor, mode: str = "bilinear", padding_mode: str = "zeros", align_corners: bool | None = False
 ) -> Tensor:

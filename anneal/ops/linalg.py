@@ -14,7 +14,8 @@ from anneal.ops.arguments import function
 from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, is_tensor, said
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import BOOL, Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
-from anneal.ops.precision import largest_of, whole, whole_product
+from anneal.ops.precision import in_single, largest_of, whole, whole_product
+from anneal.runtime import Fun
 from anneal.uop import Ints, Op, UOp, promote
 from anneal.uop.sizes import most
 
@@ -190,18 +191,27 @@ def addmm(x: Tensor, a: Any, b: Any, beta: Number = 1, alpha: Number = 1) -> Ten
     >>> Tensor([1.0, 2.0]).addmm(Tensor([[1.0, 1.0]]), Tensor([[1.0, 2.0], [3.0, 4.0]]))
     Tensor([[5., 8.]], dtype=float32)
     """
-    return added(x, x._lift(a).matmul(b), beta, alpha)
+    return _added(x, matmul, a, b, beta, alpha)
 
 
-def added(x: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """beta * x + alpha * product. Of x only the shape and the dtype count if beta is 0."""
+def _added(x: Tensor, product: Fun, a: Any, b: Any, beta: Number, alpha: Number) -> Tensor:
+    """beta * x + alpha * product(a, b): with factors, a product of narrow floats is not rounded before it is scaled."""
+    return (_sum if alpha == 1 and beta in (0, 1) else _sum_of_factors)(x, product, a, b, beta, alpha)
+
+
+def _sum(x: Tensor, product: Fun, left: Any, right: Any, beta: Number, alpha: Number) -> Tensor:
+    """Of x only the shape and the dtype count if beta is 0."""
+    y: Tensor = product(x._lift(left), right)
     if alpha != 1:
-        product = product * alpha
+        y = y * alpha
     if beta:
-        return (x if beta == 1 else x * beta) + product
-    a, b = common_dtype(x.uop, product.uop)
+        return (x if beta == 1 else x * beta) + y
+    a, b = common_dtype(x.uop, y.uop)
     u = broadcast(b, broadcast_shapes(a.shape, b.shape))
-    return x._new(beside(u, x), product)
+    return x._new(beside(u, x), y)
+
+
+_sum_of_factors = in_single(_sum, False)
 
 
 @function("autocast=float32")
@@ -453,7 +463,7 @@ def addmv(x: Tensor, mat: Any, vec: Any, *, beta: Number = 1, alpha: Number = 1)
     >>> Tensor([1.0, 2.0]).addmv(Tensor([[1.0, 0.0], [0.0, 1.0]]), Tensor([5.0, 6.0]))
     Tensor([6., 8.], dtype=float32)
     """
-    return added(x, x._lift(mat).matmul(vec), beta, alpha)
+    return _added(x, matmul, mat, vec, beta, alpha)
 
 
 @_in_place
@@ -465,7 +475,7 @@ def addr(x: Tensor, vec1: Any, vec2: Any, *, beta: Number = 1, alpha: Number = 1
     Tensor([[3., 4.],
             [6., 8.]], dtype=float32)
     """
-    return added(x, x._lift(vec1).outer(vec2), beta, alpha)
+    return _added(x, outer, vec1, vec2, beta, alpha)
 
 
 @_in_place
@@ -476,7 +486,7 @@ def baddbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Num
     >>> Tensor.ones(2, 1, 1).baddbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1)).tolist()
     [[[4.0]], [[4.0]]]
     """
-    return added(x, x._lift(batch1).matmul(batch2), beta, alpha)
+    return _added(x, matmul, batch1, batch2, beta, alpha)
 
 
 @_in_place
@@ -487,4 +497,4 @@ def addbmm(x: Tensor, batch1: Any, batch2: Any, *, beta: Number = 1, alpha: Numb
     >>> Tensor.zeros(1, 1).addbmm(Tensor.ones(2, 1, 3), Tensor.ones(2, 3, 1))
     Tensor([[6.]], dtype=float32)
     """
-    return added(x, x._lift(batch1).matmul(batch2).sum(0), beta, alpha)
+    return _added(x, lambda a, b: matmul(a, b).sum(0), batch1, batch2, beta, alpha)

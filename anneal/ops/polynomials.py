@@ -154,7 +154,7 @@ def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
     """,
         ),
     },
-    "special",
+    "special single",
 )
 
 
@@ -209,7 +209,7 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     """,
         ),
     },
-    "special",
+    "special single",
 )
 
 

@@ -224,7 +224,7 @@ def _avg_pool(
     return x._new(total / broadcast(counts, total.shape))
 
 
-@function("functional")
+@function("functional single")
 def avg_pool1d(
     x: Tensor,
     kernel_size: Sizes,
@@ -261,7 +261,7 @@ avg_pool2d, avg_pool3d = family(
     (1, 1, 2, 2, 2)
     """,
     },
-    "functional",
+    "functional single",
 )
 
 
@@ -323,20 +323,21 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
 ) = family(
     _adaptive,
     {
-        "adaptive_avg_pool1d": """The mean of windows that make `output_size` of the last axis; see
+        "adaptive_avg_pool1d single": """The mean of windows that make `output_size` of the last axis; see
     `adaptive_avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
     Tensor([[[2., 6.]]], dtype=float32)
     """,
-        "adaptive_avg_pool2d": """The mean of windows that make `output_size` of the last two axes; None keeps an axis.
+        "adaptive_avg_pool2d single": """The mean of windows that make `output_size` of the last two axes; None keeps an
+    axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool2d(Tensor.arange(6).float().reshape(1, 2, 3), (1, 2))
     Tensor([[[2., 3.]]], dtype=float32)
     """,
-        "adaptive_avg_pool3d": """The mean of windows that make `output_size` of the last three axes; see
+        "adaptive_avg_pool3d single": """The mean of windows that make `output_size` of the last three axes; see
     `adaptive_avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
@@ -393,5 +394,5 @@ lp_pool1d, lp_pool2d = family(
     Tensor([[[[2.]]]], dtype=float32)
     """,
     },
-    "functional method=no",
+    "functional method=no single",
 )

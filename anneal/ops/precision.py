@@ -20,9 +20,9 @@ _FLOAT32 = dtypes.float32
 
 
 def in_single(function: F, keeps: bool) -> F:
-    """A function of several ops, whose floats of 8 and 16 bits become float32 first, and whose result is rounded once.
+    """A function of several ops, whose floats of 8 and 16 bits become float32 first; its results are rounded once.
 
-    The result has the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
+    They have the dtype that the float tensors among the arguments promote to; with `keeps`, that of the first.
     """
 
     @functools.wraps(function)
@@ -32,7 +32,7 @@ def in_single(function: F, keeps: bool) -> F:
             return function(*args, **options)
         kind = kinds[0] if keeps else functools.reduce(promote, [k for k in kinds if k.is_float])
         out = function(*[_changed(a, _FLOAT32) for a in args], **{n: _changed(a, _FLOAT32) for n, a in options.items()})
-        return out.cast(kind)
+        return _changed(out, kind)
 
     return in_float32  # type: ignore[return-value]
 
@@ -201,16 +201,15 @@ def _exact(op: Op, a: UOp, b: UOp) -> tuple[float, float]:
         return al - bh, ah - bl
     if op is Op.MUL:
         ends: tuple[float, ...] = (al * bl, al * bh, ah * bl, ah * bh)
-    elif op is Op.SHL:
-        ends = tuple([x * power(2, int(y)) for x in (al, ah) for y in (bl, bh) if 0 <= y < 32]) or (0,)
-    else:  # a power
-        ends = tuple([_signed(int(x), int(y)) for x in (al, ah) for y in (bl, bh) if y >= 0]) or (0,)
-        ends = (*ends, 0) if al < 0 < ah else ends
+    else:  # a power or a shift, which are 0 or little by what is below 0; a shift by 32 or more is 0, too
+        most = 31 if op is Op.SHL else bh
+        ends = tuple([_grown(op, int(x), int(max(y, 0))) for x in (al, ah) for y in (bl, min(bh, most)) if y <= most])
+        ends = (*ends, 0) if al < 0 < ah or bl < 0 or bh > most else ends
     return min(ends), max(ends)
 
 
-def _signed(base: int, n: int) -> float:
-    return power(abs(base), n) * (-1 if base < 0 and n % 2 else 1)
+def _grown(op: Op, x: int, n: int) -> float:
+    return x * power(2, n) if op is Op.SHL else power(abs(x), n) * (-1 if x < 0 and n % 2 else 1)
 
 
 def check_growth(op: Op, a: UOp, b: UOp, name: str = "") -> None:

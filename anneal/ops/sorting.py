@@ -200,7 +200,7 @@ median, nanmedian = family(
 )
 
 
-@function
+@function("single")
 def quantile(
     x: Tensor,
     q: Any,

@@ -16,7 +16,7 @@ from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
 from anneal.ops.nodes import Number, iota, row_shape
 from anneal.ops.sorting import as_rows, quantiles, taken
-from anneal.uop import const, dtypes
+from anneal.uop import const, dtypes, promote
 
 _CDIST_MODES = "use_mm_for_euclid_dist_if_necessary", "use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist"
 
@@ -77,7 +77,7 @@ def pairwise_distance(a: Tensor, b: Tensor, p: float = 2.0, eps: float = 1e-6, k
     return (a - b + eps).norm(p, -1, keepdim)
 
 
-@function
+@function("single")
 def cov(x: Tensor, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Tensor:
     """The covariances of variables, which are rows; the columns are samples. A vector is one variable; of one, the
     variance.
@@ -119,7 +119,7 @@ def _weights(x: Tensor, often: Tensor | None, much: Tensor | None) -> Tensor | N
     return out
 
 
-@function
+@function("single")
 def corrcoef(x: Tensor) -> Tensor:
     """The correlations of variables, which are rows: covariances over the standard deviations.
 
@@ -198,7 +198,8 @@ def histogram(
     >>> Tensor([1.0, 2.0, 1.0]).histogram(2, range=(0.0, 2.0)).hist
     Tensor([0., 3.], dtype=float32)
     """
-    row = x._new_plain(real_node(x)).reshape(-1)
+    u = real_node(x)
+    row = x._new_plain(u.cast(promote(u.dtype, dtypes.float32))).reshape(-1)
     if is_tensor(bins):
         if bins.ndim != 1 or bins.shape[0] < 2 or range is not None:
             raise ShapeError("histogram: bins is a number, or a vector of two ends or more without a range")
@@ -215,7 +216,7 @@ def histogram(
     counts = index.bincount(parts, each).cast(row.dtype)
     if density:
         counts = counts / (edges.diff() * counts.sum())
-    return Histogram(counts, edges)
+    return Histogram(counts.cast(u.dtype), edges.cast(u.dtype))
 
 
 def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
@@ -233,7 +234,7 @@ def _edges(row: Tensor, bins: int, span: Sequence[float] | None) -> Tensor:
     return choose(share.eq(1.0), high, low + (high - low) * share)
 
 
-@function("method=no")
+@function("method=no single")
 def gradient(x: Tensor, *, spacing: Any = 1, dim: Axes = None, edge_order: int = 1) -> list[Tensor]:
     """The slopes of samples along axes, by central differences; at the ends by one-sided ones of order 1 or 2.
 
@@ -350,7 +351,7 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     return _at_one(value, place, at, keepdim)
 
 
-@function
+@function("single")
 def nanquantile(
     x: Tensor, q: Any, axis: Axes = None, keepdim: bool = False, *, interpolation: str = "linear"
 ) -> Tensor:
@@ -392,7 +393,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
 
 
-@function("function_alias=trapz")
+@function("function_alias=trapz single")
 def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """The integral along an axis by the trapezoidal rule, over places `x` or steps of `dx`.
 
@@ -403,7 +404,7 @@ def trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Ten
     return _trapezoids(y, x, dx, dim).sum(dim)
 
 
-@function
+@function("single")
 def cumulative_trapezoid(y: Tensor, x: Any = None, *, dx: Number = 1, dim: int = -1) -> Tensor:
     """The running integral along an axis by the trapezoidal rule.
 

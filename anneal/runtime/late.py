@@ -12,9 +12,9 @@ from weakref import ref
 import numpy as np
 
 from anneal.backend import Place, nothing, numpy_dtype
-from anneal.runtime.context import here, modes, outdate_captures
+from anneal.runtime.context import here, modes
 from anneal.runtime.handle import Handle, Handles, emptied, filled, flat
-from anneal.runtime.nodes import buffer_leaf, host_storage, is_computed_late, is_realized
+from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
 
 from anneal.runtime.numbering import (  # isort: skip
     CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_open, mask_of, numbering_of,
@@ -228,8 +228,6 @@ def _given(n: Numbering, entry: _Entry, tensors: Handles, run: Run) -> Any:
     for i, template, flags in entry.changed:
         t = tensors[i]
         if flags:
-            if is_computed_late(t) or not is_realized(t.uop):
-                outdate_captures("a lazy tensor was assigned")
             here.tensors.flags += t._wants is not flags[0]
             t._wants, t._leaf, t._spent = flags
             here.pending[id(t)] = ref(t)

@@ -24,7 +24,7 @@ from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, 
 
 from anneal.runtime import (  # isort: skip
     SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, needed, note_assigned, note_become, note_made, outdate_captures, register_late,
+    is_computed_late, needed, note_assigned, note_become, note_made, register_late,
     resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
@@ -595,8 +595,6 @@ class Tensor(Methods):
         u = broadcast(other.uop.cast(self.uop.dtype), self.uop.shape)
         if other._wants:
             u = detached(u)
-        if storage_of(self.uop) is None:
-            outdate_captures("a lazy tensor was assigned")
         if self._wants and storage_of(u) is None:
             u = self._leaf_of(u)  # folding must not look through a leaf
         self._take(u)

@@ -78,10 +78,10 @@ def set_while_pruned() -> None:
 WRONG: dict[str, tuple[Callable[[], object], type[UserError], str]] = {
     "factors": (lambda: anneal.amp.GradScaler("cpu", growth_factor=1.0), SettingError, "growth_factor is above 1"),
     "halves": (gradients_of_float16, DTypeError, "keep parameters in float32"),
-    "unscaled twice": (twice("unscale_", "unscale_"), SettingError, "unscale_: was called before"),
-    "stepped twice": (twice("step", "step"), SettingError, "step: was called before"),
+    "unscaled twice": (twice("unscale_", "unscale_"), RuntimeError, "unscale_: was called before"),
+    "stepped twice": (twice("step", "step"), RuntimeError, "step: was called before"),
     "nothing stepped": (lambda: anneal.amp.GradScaler("cpu").update(), SettingError, "no step"),
-    "no state": (lambda: anneal.amp.GradScaler("cpu").load_state_dict({}), SettingError, "the state is empty"),
+    "no state": (lambda: anneal.amp.GradScaler("cpu").load_state_dict({}), RuntimeError, "the state is empty"),
     "a GPU": (lambda: anneal.zeros(2, device=anneal.device("cuda:0")), DeviceError, "write 'webgpu'"),
     "its name": (lambda: anneal.cuda.get_device_name(0), DeviceError, "there is no CUDA here"),
     "no device": (lambda: anneal.device(None), DeviceError, "device: takes a name"),

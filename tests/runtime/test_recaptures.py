@@ -164,3 +164,40 @@ def test_a_reason_computes_nothing() -> None:
     assert guards.failure()
     assert str(guards.failure()) == "Holder.scale: a list of 1 -> a list of 1"
     assert not lazy.is_realized
+
+
+W = Tensor([1.0, 2.0], requires_grad=True)
+
+
+def clipped() -> Tensor:
+    W.grad = None
+    (W * W).sum().backward()
+    nn.utils.clip_grad_norm_([W], 1.0)
+    return W.grad  # type: ignore[return-value]
+
+
+BESIDE: dict[str, Callable[[], Tensor]] = {
+    "a sum": lambda: (vector() * 2).add_(1),
+    "an element": lambda: (vector() * 2).index_fill_(0, Tensor([1]), 3.0),
+    "a constant": lambda: Tensor.zeros(3).fill_(2).add_(1),
+    "a view": lambda: (vector(4) * 2).reshape(2, 2)[0].sub_(1),
+    "a tensor of a new size each time": lambda: (vector(np.random.default_rng().integers(2, 100)) * 2).mul_(3),
+    "assigned": lambda: (vector() * 2).assign(Tensor([5.0, 6.0])),
+    "gradients that are clipped": clipped,
+}
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_a_change_of_a_lazy_tensor_elsewhere_keeps_captures(beside: str) -> None:
+    """What a function reads is guarded, down to the node of a lazy tensor."""
+    state = vector()
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        state.assign(state + x)
+        return state * 2
+
+    for n in range(8):
+        BESIDE[beside]().tolist()
+        assert step(vector()).tolist() == [2.0 * (n + 2)] * 2
+    assert not step.recaptures
