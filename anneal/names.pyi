@@ -1886,7 +1886,8 @@ class Methods(Handle):
     def randint(low: Integer, high: Integer | None=None, shape: Sequence[int]=(), *, size: Sequence[int] | None=None, dtype: DTypeLike | None=None, device: str | None=None, generator: Generator | None=None) -> Tensor:
         r"""Integers in [low, high), or in [0, low) if `high` is missing; int32 unless `dtype` says otherwise."""
     def bernoulli(self, *shape: Any, device: str | None=None, generator: Generator | None=None) -> Tensor:
-        r"""1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number."""
+        r"""1.0 with probability `p`, else 0.0: over `p`'s shape, or over `shape` for a number. A number behind a tensor is
+        the probability, over the tensor's shape."""
     @staticmethod
     def randperm(n: int, *, device: str | None=None, generator: Generator | None=None) -> Tensor:
         r"""The integers 0..n-1 in random order, int32: the stable sorting order of n random words."""
