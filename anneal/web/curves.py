@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -13,7 +14,7 @@ from operator import gt
 
 from anneal.frozen import Json, frozen
 from anneal.web.jobs import Job, Jobs, read
-from anneal.web.uploads import BundleFolder, Runs
+from anneal.web.uploads import Runs
 
 MOST_RUNS = 500
 SLOTS = 240_000  # of an answer, about 4 bytes each when packed
@@ -90,11 +91,7 @@ class Curve:
     lost_at: int | None = None
     lost_value: float = math.nan
 
-    def extend(self, steps: Iterable[int], values: list[float]) -> None:
-        if all(map(math.isfinite, values)):
-            self.steps.extend(steps)
-            self.values.extend(values)
-            return
+    def extend(self, steps: Iterable[int], values: Iterable[float]) -> None:
         for step, value in zip(steps, values, strict=True):
             if math.isfinite(value):
                 self.steps.append(step)
@@ -104,16 +101,26 @@ class Curve:
             if self.lost_at is None:
                 self.lost_at, self.lost_value = step, value
 
-    def thinned(self, grid: Grid, last: int) -> tuple[int, list[float | None]]:
-        """The first slot, and the values of the slots from there to the step `last`; None where there is none."""
-        if any(map(gt, self.steps, self.steps[1:])):  # a run that began again from an earlier step
-            pairs = sorted(zip(self.steps, self.values, strict=True), key=lambda p: p[0])
+    def in_order(self) -> Curve:
+        """The same up to the last step, in the order of the steps: a run may have begun again from an earlier one."""
+        if any(map(gt, self.steps, self.steps[1:])):
+            rows = [p for p in zip(self.steps, self.values, strict=True) if p[0] <= self.steps[-1]]
+            pairs = sorted(rows, key=lambda p: p[0])
             self.steps, self.values = array("q", [s for s, _ in pairs]), array("d", [v for _, v in pairs])
-        at, count = 0, bisect_right(self.steps, last)
+        return self
+
+    def at(self, step: int) -> float | None:
+        """The value of a step, the last one of several."""
+        n = bisect_right(self.steps, step) - 1
+        return self.values[n] if n >= 0 and self.steps[n] == step else None
+
+    def thinned(self, grid: Grid) -> tuple[int, list[float | None]]:
+        """The first slot, and the values of the slots from there on; None where there is none."""
+        at, count = 0, len(self.steps)
         if not count:
             return 0, []
         first = grid.bucket(self.steps[0])[2]
-        out: list[float | None] = [None] * (grid.slot(self.steps[count - 1]) + 2 - first)
+        out: list[float | None] = [None] * (grid.slot(self.steps[-1]) + 2 - first)
         while at < count:
             begin, end, slot = grid.bucket(self.steps[at])
             upto = bisect_left(self.steps, end, at, count)
@@ -134,6 +141,16 @@ class Curve:
 
 
 @frozen
+class RunLosses:
+    """The losses of one run: `facts` are for the page, `at` is the byte of its events where that goes on."""
+
+    facts: Json
+    loss: Curve
+    validation: Curve
+    at: int = 0
+
+
+@frozen
 class Curves:
     """The losses of kept runs, and of jobs ("job.ID") that train or trained."""
 
@@ -147,112 +164,69 @@ class Curves:
         and its loss), below (losses that are not above 0), lost (how many were no finite number, the first one's step
         and value), the settings that differ among the runs, and the curves `loss` and `validation`.
         """
-        found = [source for name in dict.fromkeys(ids) if (source := self._source(name)) is not None]
-        last = max([source.last() for source in found], default=0)
+        found = self.found(ids)
         most = min(FINEST, max(FEWEST, SLOTS // max(1, len(found))))
-        grid = Grid.of(last, most, log)
-        about = [source.about() for source in found]
-        differing = _differing([a["settings"] for a in about])
+        grid = Grid.of(max([r.loss.steps[-1] for r in found.values() if r.loss.steps], default=0), most, log)
+        differing = _differing([r.facts["settings"] for r in found.values()])
         told = []
-        for source, facts in zip(found, about, strict=True):
-            at, (loss, validation) = source.curves()
+        for r in found.values():
+            facts, loss = r.facts, r.loss
             facts["settings"] = {k: facts["settings"].get(k) for k in differing}
             facts["end"] = [loss.steps[-1], loss.values[-1]] if loss.steps else None
             facts["below"] = sum(v <= 0 for v in loss.values) if min(loss.values, default=1) <= 0 else 0
             facts["lost"] = _lost(loss, str(facts.pop("error") or ""))
-            text = json.dumps({**facts, "at": at}, separators=(",", ":"))
-            told.append(f'{text[:-1]},"loss":{_told(loss, grid, last)},"validation":{_told(validation, grid, last)}}}')
-        missing = sorted({*ids} - {a["id"] for a in about})
+            text = json.dumps({**facts, "at": r.at}, separators=(",", ":"))
+            told.append(f'{text[:-1]},"loss":{_told(loss, grid)},"validation":{_told(r.validation, grid)}}}')
+        missing = sorted({*ids} - {r.facts["id"] for r in found.values()})
         head = {"stride": grid.stride, "head": grid.head, "most": most, "settings": differing, "missing": missing}
         return f'{json.dumps(head)[:-1]},"runs":[{",".join(told)}]}}'.encode()
 
     def at(self, ids: list[str], step: int) -> dict[str, float]:
         """The finite losses of the step, by run; the slots of many runs have no step by itself."""
-        found = {name: source.at(step) for name in dict.fromkeys(ids) if (source := self._source(name)) is not None}
-        return {name: loss for name, loss in found.items() if loss is not None and math.isfinite(loss)}
+        found = {name: r.loss.at(step) for name, r in self.found(ids).items()}
+        return {name: loss for name, loss in found.items() if loss is not None}
 
-    def _source(self, id: str) -> KeptCurves | Told | None:
+    def found(self, ids: list[str]) -> dict[str, RunLosses]:
+        """The losses of the runs that there are."""
+        found = {name: self._one(name) for name in dict.fromkeys(ids)}
+        return {name: r for name, r in found.items() if r is not None}
+
+    def _one(self, id: str) -> RunLosses | None:
         name = id
         if id.startswith("job."):
             job = self.jobs.get(id.removeprefix("job."))
             if job is None or job.kind != "train":
                 return None
             if not (job.over and job.run):
-                return Told(job, read(self.jobs.place(job) / "events.jsonl", 0, True))
+                return _of_job(job, read(self.jobs.place(job) / "events.jsonl", 0, True))
             name = job.run
         place = self.runs.place(name)
-        return None if (manifest := place.manifest) is None else KeptCurves(id, place, manifest)
-
-
-@frozen
-class KeptCurves:
-    """The curves of a bundle that was kept."""
-
-    id: str
-    place: BundleFolder
-    manifest: Json
-
-    def last(self) -> int:
-        """The last step."""
-        line = (self.place.read("loss.csv") or b"").rstrip()[-4096:].rpartition(b"\n")[2]
-        step = line.partition(b",")[0]
-        return int(step) if step.isdigit() and len(step) < 16 else 0
-
-    def about(self) -> Json:
-        m, config = self.manifest, self.place.json("config.json")
+        if (m := place.manifest) is None:
+            return None
+        config = place.json("config.json")
         parts = [config.get(k) for k in ("options", "settings")] if isinstance(config, dict) else []
-        said = [p for p in parts if isinstance(p, dict)]
-        return {
-            **{k: m.get(k) for k in ("model", "begun", "status", "error")}, "id": self.id, "live": False,
-            "settings": _settings(m, *said),
+        facts = {
+            **{k: m.get(k) for k in ("model", "begun", "status", "error")}, "id": id, "live": False,
+            "settings": _settings(m, *[p for p in parts if isinstance(p, dict)]),
         }  # fmt: skip
-
-    def at(self, step: int) -> float | None:
-        """The loss of a step."""
-        text, said = self.place.read("loss.csv") or b"", b"\n%d," % step
-        begin = text.find(said)
-        rest = text[begin + len(said) :][:40]
-        return None if begin < 0 else _number(rest.partition(b",")[0].decode("ascii", "replace"))
-
-    def curves(self) -> tuple[int, tuple[Curve, Curve]]:
-        return 0, _of_table(self.place.read("loss.csv") or b"")
+        return RunLosses(facts, *_of_table(place.read("loss.csv") or b""))
 
 
-@frozen
-class Told:
-    """The events of a job, as text."""
-
-    job: Job
-    text: bytes
-
-    def last(self) -> int:
-        tail = self.text[-(1 << 16) :].split(b"\n")
-        return max([int(e["step"]) for e in _events_of(tail) if e["event"] == "step"], default=0)
-
-    def about(self) -> Json:
-        first = self.text.partition(b"\n")[0]
-        start = next((e for e in _events_of([first]) if e["event"] == "start"), {})
-        job = self.job
-        return {
-            "id": f"job.{job.id}", "model": job.model, "begun": job.created, "status": job.state, "error": job.error,
-            "live": not job.over, "settings": _settings(start, job.about),
-        }  # fmt: skip
-
-    def at(self, step: int) -> float | None:
-        """The loss of a step."""
-        text = self.text
-        begin = text.find(b'"step": %d,' % step)
-        line = text[text.rfind(b"\n", 0, begin) + 1 : text.find(b"\n", begin)] if begin >= 0 else b""
-        return next((float(e["loss"]) for e in _events_of([line]) if e["event"] == "step" and e["step"] == step), None)
-
-    def curves(self) -> tuple[int, tuple[Curve, Curve]]:
-        loss, validation = Curve(), Curve()
-        for e in _events_of(self.text.split(b"\n")):
-            if e["event"] == "step":
-                loss.extend([e["step"]], [e["loss"]])
-                if isinstance(e.get("val_loss"), float):
-                    validation.extend([e["step"]], [e["val_loss"]])
-        return len(self.text), (loss, validation)
+def _of_job(job: Job, text: bytes) -> RunLosses:
+    """The losses of a job by the events that it has told of."""
+    loss, validation, start = Curve(), Curve(), {}
+    for e in _events_of(text.split(b"\n")):
+        if e["event"] == "start":
+            start = e
+        elif e["event"] == "step":
+            loss.extend([e["step"]], [e["loss"]])
+            if isinstance(e.get("val_loss"), float):
+                validation.extend([e["step"]], [e["val_loss"]])
+    facts = {
+        "id": f"job.{job.id}", "model": job.model, "begun": job.created, "status": job.state, "error": job.error,
+        "live": not job.over, "settings": _settings(start, job.about),
+    }  # fmt: skip
+    return RunLosses(facts, loss.in_order(), validation.in_order(), len(text))
 
 
 def _events_of(lines: Iterable[bytes]) -> Iterator[Json]:
@@ -270,6 +244,7 @@ def _events_of(lines: Iterable[bytes]) -> Iterator[Json]:
             yield e
 
 
+@functools.lru_cache(maxsize=64)  # the pointer rests at many steps of the same runs
 def _of_table(text: bytes) -> tuple[Curve, Curve]:
     """The losses of a loss.csv, and those of its column val_loss, if it has one."""
     loss, validation = Curve(), Curve()
@@ -285,7 +260,7 @@ def _of_table(text: bytes) -> tuple[Curve, Curve]:
         loss.extend(steps, values)
         said = [(s, v) for s, v in zip(steps, others) if v.strip()]
         validation.extend([s for s, _ in said], [_number(v) for _, v in said])
-    return loss, validation
+    return loss.in_order(), validation.in_order()
 
 
 def _columns(block: str, names: list[str]) -> tuple[list[int], list[float], list[str]]:
@@ -342,6 +317,6 @@ def _lost(loss: Curve, error: str) -> Json | None:
     return {"step": int(said[2]), "value": said[1], "count": 1} if said else None
 
 
-def _told(curve: Curve, grid: Grid, last: int) -> str:
-    first, values = curve.thinned(grid, last)
+def _told(curve: Curve, grid: Grid) -> str:
+    first, values = curve.thinned(grid)
     return f'{{"first":{first},"values":[{",".join("null" if v is None else f"{v:.6g}" for v in values)}]}}'

@@ -80,7 +80,7 @@ def test_no_peak_is_lost_and_the_page_adds_steps_to_the_same_slots(grid: Grid) -
     r = random.Random(5)
     steps = sorted(r.sample(range(1, 700), 500))
     curve = Curve(array("q", steps), array("d", [r.choice([r.random(), 0.5, 9 * r.random()]) for _ in steps]))
-    first, values = curve.thinned(grid, 10**6)
+    first, values = curve.thinned(grid)
     spread: dict[int, list[float]] = {}
     for step, value in zip(steps, curve.values, strict=True):
         begin, end, slot = grid.bucket(step)
