@@ -115,6 +115,8 @@ def grad(
     """
     if not only_inputs:
         warnings.warn("autograd.grad: only_inputs changes nothing; backward() adds to every leaf", stacklevel=2)
+    if materialize_grads and allow_unused is False:
+        raise GradientError("autograd.grad: materialize_grads=True gives zeros, which allow_unused=False refuses")
     results, targets = _list(outputs), _list(inputs)
     if is_grads_batched:
         return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
