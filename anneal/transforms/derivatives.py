@@ -382,7 +382,9 @@ def jacrev(
 
 
 @_typed_as(grad)
-def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False, *, randomness: str = "same") -> TypedFunction[..., Any]:
+def jacfwd(
+    f: Fun, argnums: Numbers = 0, has_aux: bool = False, *, randomness: Literal["different", "same", "error"] = "same"
+) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
     mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`, `randomness` is vmap's, over
     directions.
