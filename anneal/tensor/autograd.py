@@ -115,8 +115,6 @@ def grad(
     """
     if not only_inputs:
         warnings.warn("autograd.grad: only_inputs changes nothing; backward() adds to every leaf", stacklevel=2)
-    if materialize_grads and allow_unused is False:
-        raise GradientError("autograd.grad: materialize_grads=True gives zeros, which allow_unused=False refuses")
     results, targets = _list(outputs), _list(inputs)
     if is_grads_batched:
         return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
@@ -209,7 +207,7 @@ def _given(
     t: Tensor, g: UOp | None, results: list[Tensor], create_graph: bool, allow_unused: bool | None, zeros: bool
 ) -> Tensor | None:
     if g is None:
-        if not allow_unused and not zeros:
+        if allow_unused is False or not (allow_unused or zeros):
             raise GradientError(
                 f"autograd.grad: no output depends on an input of shape {t.shape}; allow_unused=True gives None for it"
             )
