@@ -65,6 +65,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "strides of views whose base is gone; quotients, weights and float16's factors as torch has them": {"ops": 6},
     # gradients that were missing, silently: through results that were read under no_grad, or share another's memory
     "gradients through memory that is read, shared or spent": {"transforms": 2},
+    "Jacobians and Hessians with all of torch's arguments": {"autograd": 2, "transforms": 1},
     "attention without its square": {"codegen": 109, "schedule": 27, "backend": 1, "ops": 8},
     "precision as in torch": {
         "schedule": 35,

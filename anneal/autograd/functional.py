@@ -37,26 +37,65 @@ def _as(inputs: Any, several: tuple[Any, ...]) -> Any:
     return several if isinstance(inputs, (tuple, list)) else several[0]
 
 
-def jacobian(func: Fun, inputs: Any, create_graph: bool = False, strict: bool = False, vectorize: bool = False) -> Any:
+def _of_strategy(strategy: str) -> Fun:
+    """The transform of torch's word for it."""
+    if strategy not in ("forward-mode", "reverse-mode"):
+        raise GradientError(f'jacobian, hessian: a strategy is "forward-mode" or "reverse-mode", not {strategy!r}')
+    return transforms.jacfwd if strategy == "forward-mode" else transforms.jacrev
+
+
+def _one_element(func: Fun) -> Fun:
+    """`func`, whose result of one element is a scalar. Raises GradientError for another result."""
+
+    def scalar(*given: Any) -> Tensor:
+        y = func(*given)
+        if not isinstance(y, Tensor) or y.numel() != 1:
+            raise GradientError("hessian: the function returns a tensor of one element: sum it, or use jacobian")
+        return y.reshape(())
+
+    return scalar
+
+
+def jacobian(
+    func: Fun,
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
     """The derivative of each element of `func(*inputs)` by each element of `inputs`; axes of the result come first.
 
-    For a tuple of inputs a tuple, for several results a tuple of these.
+    For a tuple of inputs a tuple, for several results a tuple of these. `strategy` may be "forward-mode", for few
+    inputs; `strict` and `vectorize` change nothing, here and below.
 
     >>> jacobian(lambda x: x * x, Tensor([1.0, 2.0]))
     Tensor([[2., 0.],
             [0., 4.]], dtype=float32)
     """
-    return _out(transforms.jacrev(func, argnums=_numbers(inputs))(*_several(inputs)), create_graph)
+    return _out(_of_strategy(strategy)(func, argnums=_numbers(inputs))(*_several(inputs)), create_graph)
 
 
-def hessian(func: Fun, inputs: Any, create_graph: bool = False, strict: bool = False) -> Any:
-    """The second derivatives of a function of one element: for a tuple of inputs a tuple of tuples.
+def hessian(
+    func: Fun,
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """The second derivatives of a function of one element: for a tuple of inputs a tuple of tuples. The strategy is
+    that of the second ones, as for `jacobian`.
+
+    Raises GradientError for a function of several elements.
 
     >>> hessian(lambda x: (x**3).sum(), Tensor([1.0, 2.0]))
     Tensor([[ 6.,  0.],
             [ 0., 12.]], dtype=float32)
     """
-    return _out(transforms.hessian(func, argnums=_numbers(inputs))(*_several(inputs)), create_graph)
+    numbers = _numbers(inputs)
+    slopes = transforms.grad(_one_element(func), argnums=numbers)
+    return _out(_of_strategy(outer_jacobian_strategy)(slopes, argnums=numbers)(*_several(inputs)), create_graph)
 
 
 def vjp(func: Fun, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
@@ -84,14 +123,19 @@ def jvp(func: Fun, inputs: Any, v: Any = None, create_graph: bool = False, stric
     (Tensor([1., 4.], dtype=float32), Tensor([ 2., 40.], dtype=float32))
     """
     given = _several(inputs)
+    return _out(transforms.jvp(func, given, _direction(given, v), False), create_graph)  # type: ignore[no-any-return]
+
+
+def _direction(given: tuple[Any, ...], v: Any) -> tuple[Any, ...]:
+    """The tangents `v` of the inputs; of one input of one element, ones."""
     if v is None:
         if len(given) > 1 or given[0].numel() != 1:
-            raise GradientError("jvp: the inputs have several elements: give v, of their shapes")
+            raise GradientError("jvp, hvp: the inputs have several elements: give v, of their shapes")
         v = given[0].ones_like()
-    return _out(transforms.jvp(func, given, _several(v), False), create_graph)  # type: ignore[no-any-return]
+    return _several(v)
 
 
-def hvp(func: Fun, inputs: Any, v: Any, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def hvp(func: Fun, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """`func(*inputs)`, of one element, and the product of its Hessian with `v`.
 
     >>> hvp(lambda x: (x**3).sum(), Tensor([1.0, 2.0]), Tensor([1.0, 10.0]))
@@ -99,11 +143,11 @@ def hvp(func: Fun, inputs: Any, v: Any, create_graph: bool = False, strict: bool
     """
     given = _several(inputs)
     slopes = transforms.grad(func, argnums=tuple(range(len(given))))
-    _, product = transforms.jvp(slopes, given, _several(v), False)
+    _, product = transforms.jvp(slopes, given, _direction(given, v), False)
     return _out((func(*given), _as(inputs, product)), create_graph)  # type: ignore[no-any-return]
 
 
-def vhp(func: Fun, inputs: Any, v: Any, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
+def vhp(func: Fun, inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False) -> tuple[Any, Any]:
     """The product of a vector and the Hessian: `hvp`, since the Hessian is symmetric."""
     return hvp(func, inputs, v, create_graph, strict)
 

@@ -207,7 +207,7 @@ def _given(
     t: Tensor, g: UOp | None, results: list[Tensor], create_graph: bool, allow_unused: bool | None, zeros: bool
 ) -> Tensor | None:
     if g is None:
-        if not allow_unused and not zeros:
+        if allow_unused is False or not (allow_unused or zeros):
             raise GradientError(
                 f"autograd.grad: no output depends on an input of shape {t.shape}; allow_unused=True gives None for it"
             )

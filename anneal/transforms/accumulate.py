@@ -107,9 +107,9 @@ def backward(
             call.spend()
         if here.recordings:
             here.recordings[-1].note_passed(result)
-        result._spent = True
+        result._spent = not result._leaf
         # no backward comes this way again: a list of losses must not keep every step's graph and parameters alive
-        if result.late is None and (memory := storage_of(result.uop)) is not None:
+        if result._spent and result.late is None and (memory := storage_of(result.uop)) is not None:
             memory.made_by, memory.spent = None, True
         here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]

@@ -335,7 +335,7 @@ def vmap(
     out_axes: Any = 0,
     *,
     axis_size: int | None = None,
-    randomness: Literal["different", "same"] = "different",
+    randomness: Literal["different", "same", "error"] = "different",
     in_dims: Any = ...,
     out_dims: Any = ...,
     chunk_size: int | None = None,
@@ -348,7 +348,7 @@ def vmap(
             tuple with an int, None or tree of them for each positional argument. Keyword arguments use axis 0.
         out_axes: where the examples go in the result: an int, or a tree of them; None for what is the same for all.
         axis_size: the number of examples; needed only if no argument says it.
-        randomness: whether random numbers drawn inside are "different" for every example or the "same".
+        randomness: whether random numbers drawn inside are "different" for every example or the "same", or an "error".
         in_dims, out_dims: torch's names for `in_axes` and `out_axes`.
         chunk_size: ignored: all examples are computed at once.
 
@@ -362,8 +362,8 @@ def vmap(
     """
     in_axes = in_axes if in_dims is ... else in_dims
     out_axes = out_axes if out_dims is ... else out_dims
-    if randomness not in ("different", "same"):
-        raise TransformError(f'vmap: randomness is "different" or "same", not {randomness!r}')
+    if randomness not in ("different", "same", "error"):
+        raise TransformError(f'vmap: randomness is "different", "same" or "error", not {randomness!r}')
 
     @wraps(f)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -374,7 +374,10 @@ def vmap(
         results, names = results_of("vmap", out), paths_of(out, "the result")
         places = broadcast_prefix("vmap", out_axes, out, "out_axes", "the result")
         wanted = [t.uop for t in (*results, *[t for t, _, _ in changed])]
-        many = rewritten(wanted, fronts, n, randomness == "different", set(trace.made()))
+        made = set(trace.made())
+        if randomness == "error" and any(u.op is Op.THREEFRY for u in made):
+            raise TransformError('vmap: the function draws random numbers, and randomness is "error"')
+        many = rewritten(wanted, fronts, n, randomness == "different", made)
         trace.check_escapes()
         for (t, of_all, at), (u, differs) in zip(changed, many[len(results) :], strict=True):
             of_all.copy_(t._new_plain(_placed(u, differs, at, "an argument", n)))

@@ -382,9 +382,12 @@ def jacrev(
 
 
 @_typed_as(grad)
-def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction[..., Any]:
+def jacfwd(
+    f: Fun, argnums: Numbers = 0, has_aux: bool = False, *, randomness: Literal["different", "same", "error"] = "same"
+) -> TypedFunction[..., Any]:
     """The function that returns all derivatives of `f`'s result with respect to its arguments `argnums`, in forward
-    mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`.
+    mode: for few arguments. `has_aux` and the tree of the result are as for `jacrev`, `randomness` is vmap's, over
+    directions.
 
     >>> from anneal.tensor import Tensor
     >>> jacfwd(lambda x: (x * x).sum())(Tensor([1.0, 2.0]))
@@ -404,7 +407,7 @@ def jacfwd(f: Fun, argnums: Numbers = 0, has_aux: bool = False) -> TypedFunction
 
         if not variables:
             raise GradientError("jacfwd: the arguments to differentiate hold no tensor")
-        found, aux = vmap(push, out_axes=(0, None), randomness="same")(*_units(variables))
+        found, aux = vmap(push, out_axes=(0, None), randomness=randomness)(*_units(variables))
         matrices = [_parts(rows, variables, False) for rows in flatten(found)]
         trees = [rebuild(primals, iter(parts)) for parts in matrices]
         answer = rebuild(found, iter([t[0] if isinstance(argnums, int) else t for t in trees]))

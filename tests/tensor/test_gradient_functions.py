@@ -452,3 +452,21 @@ def test_a_gradient_that_passes_a_spent_result_is_complete_or_an_error(before: b
         x.grad = None
         (other * x).sum().backward()
         assert x.grad.tolist() == [18.0, 18.0]
+
+
+def test_a_leaf_is_its_own_result_as_often_as_one_likes() -> None:
+    x, w = Tensor(3.0, requires_grad=True), Tensor(2.0, requires_grad=True)
+    x.backward()
+    x.backward()
+    (x * w).backward(inputs=[w])
+    (x * w).backward()
+    assert x.grad is not None
+    assert w.grad is not None
+    assert (x.grad.item(), w.grad.item()) == (4.0, 6.0)
+
+
+def test_unused_inputs_that_are_refused_are_refused_with_zeros_too() -> None:
+    x, w = Tensor([1.0], requires_grad=True), Tensor([2.0], requires_grad=True)
+    assert autograd.grad(x.sum(), [x, w], materialize_grads=True)[1].tolist() == [0.0]
+    with pytest.raises(GradientError, match="no output depends"):
+        autograd.grad(x.sum(), [x, w], materialize_grads=True, allow_unused=False)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from anneal import nn
+from anneal.autograd import functional
 from anneal.errors import DTypeError, GradientError, ShapeError, TransformError
 from anneal.runtime import cache_statistics
 from anneal.tensor import (
@@ -31,6 +32,7 @@ from anneal.tensor import (
     vjp,
     vmap,
 )
+from anneal.transforms import scan
 from anneal.uop import Op, toposort
 from tests.reference import evaluate
 
@@ -584,3 +586,38 @@ def test_gradients_reach_a_leaf_however_it_lies_in_memory(way: str, shape: tuple
             assert w.grad is not None
             found.append(w.grad.tolist())
         np.testing.assert_allclose(found, [found[0]] * len(found), rtol=1e-5)
+
+
+# -- torch.autograd.functional ----------------------------------------------------------------------------------------
+
+
+def test_torchs_functions_of_functions_take_all_of_torchs_arguments() -> None:
+    x, v = Tensor([1.0, 2.0]), Tensor([1.0, 10.0])
+    cube, squares, one = lambda x: (x**3).sum(), lambda x: x * x.sum(), Tensor([2.0])
+    for strategy in ("reverse-mode", "forward-mode"):
+        found = functional.jacobian(squares, x, vectorize=True, strategy=strategy)
+        assert found.tolist() == [[4.0, 1.0], [2.0, 5.0]]
+        for f in (cube, lambda x: cube(x).reshape(1)):
+            second = functional.hessian(f, x, vectorize=True, outer_jacobian_strategy=strategy)
+            assert second.tolist() == [[6.0, 0.0], [0.0, 12.0]]
+    assert functional.hessian(cube, (x,))[0][0].tolist() == [[6.0, 0.0], [0.0, 12.0]]
+    for of in (functional.hvp, functional.vhp):
+        assert of(cube, x, v)[1].tolist() == [6.0, 120.0]
+        assert of(cube, one)[1].tolist() == [12.0]
+        with pytest.raises(GradientError, match="give v"):
+            of(cube, x)
+    for wrong in (squares, lambda x: (cube(x), cube(x))):
+        with pytest.raises(GradientError, match="one element"):
+            functional.hessian(wrong, x)
+    with pytest.raises(GradientError, match="a strategy is"):
+        functional.jacobian(squares, x, strategy="forward")
+
+
+def test_random_numbers_of_examples_may_be_an_error() -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    assert vmap(lambda x: x.sum(), randomness="error")(x).tolist() == [3.0, 7.0]
+    for f in (lambda x: x + x.rand_like(), lambda x: scan(lambda c, y: (c + y.rand_like(), y), x.sum(), x)[0]):
+        with pytest.raises(TransformError, match="draws random numbers"):
+            vmap(f, randomness="error")(x)
+    noisy = jacfwd(lambda x: x * x.rand_like(), randomness="same")(x[0])
+    assert noisy[0, 1].item() == 0.0
