@@ -55,7 +55,7 @@ class Generator:
     ((3, 0), (3, 0))
     """
 
-    __slots__ = ("_counters", "_known", "_lock", "_seeds", "calls", "device", "seed")
+    __slots__ = ("_counters", "_known", "_lock", "_seeds", "calls", "device", "passes", "seed")
 
     def __init__(self, seed: int | str = 0, device: str = "cpu") -> None:
         device, seed = (seed, 0) if isinstance(seed, str) else (device, seed)  # torch's first argument is the device
@@ -71,7 +71,7 @@ class Generator:
         if here.recordings:
             here.recordings[-1].seeded = True
         self.seed = int(seed) & 0xFFFFFFFF
-        self.calls = 0
+        self.calls = self.passes = 0
         for t in self._seeds.values():
             t.assign(_word(self.seed, t.device))
         return self
@@ -84,7 +84,7 @@ class Generator:
         >>> second.next_key()
         (3, 1)
         """
-        return {"seed": self.seed, "calls": self.calls}
+        return {"seed": self.seed, "calls": self.calls + self.passes * _CALLS}
 
     __getstate__ = state
 
@@ -95,7 +95,7 @@ class Generator:
     def go_on(self, state: Mapping[str, Any]) -> None:
         """Go on from the place that a `state` tells."""
         self.manual_seed(state["seed"])
-        self.calls = int(state["calls"])
+        self.passes, self.calls = divmod(int(state["calls"]), _CALLS)
 
     def initial_seed(self) -> int:
         """The seed that `manual_seed` was given last."""
@@ -103,13 +103,19 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """`state()` as a tensor, for `set_state`."""
-        return tensor(np.array([self.seed, self.calls]), device="cpu")
+        return tensor(np.array(list(self.state().values())), device="cpu")
 
     def set_state(self, new_state: Tensor) -> None:
         """`go_on` from the tensor `new_state`, which `get_state` gave."""
         if new_state.shape != (2,) or not new_state.dtype.is_int:
             raise ShapeError(f"set_state: a state is two integers, and not {new_state.dtype.name} {new_state.shape}")
         self.go_on(dict(zip(("seed", "calls"), new_state.tolist())))
+
+    def pass_seed(self) -> int:
+        """A seed for the threads of the next pass over a data set, for which no call is made."""
+        with self._lock:
+            self.passes += 1
+            return int(np.random.default_rng((self.seed, self.passes)).integers(1 << 31))
 
     def next_key(self) -> tuple[int, int]:
         """The key of the next call, as two 32-bit words."""
@@ -196,7 +202,8 @@ class _Numbered(Generator):
     __slots__ = ("_call", "_parent")
 
     def __init__(self, parent: Generator, call: Tensor) -> None:
-        self.seed, self.calls, self.device, self._lock = parent.seed, 0, parent.device, parent._lock
+        self.seed, self.calls, self.passes = parent.seed, 0, 0
+        self.device, self._lock = parent.device, parent._lock
         self._parent, self._call = parent, call
 
     def key(self, device: str) -> tuple[Tensor, Tensor]:

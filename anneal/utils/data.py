@@ -17,7 +17,7 @@ import numpy as np
 
 from anneal.distributed import get_rank, get_world_size
 from anneal.errors import MissingMethodError, SettingError, ShapeError
-from anneal.ops import Explained, Generator, guarded, host_generator, need_tensor, said
+from anneal.ops import Explained, Generator, default_generator, guarded, host_generator, need_tensor, said
 from anneal.runtime import here
 from anneal.tensor import Tensor
 from anneal.utils.collating import default_collate, default_convert
@@ -505,7 +505,7 @@ class DataLoader(Explained, Generic[T_co]):
     def _ahead(self, numbers: Iterator[Any]) -> Iterator[Callable[[], Any]]:
         """Functions as those of `_promised`; each thread makes every `num_workers`th batch, ahead of its call."""
         ended, pools = object(), [ThreadPoolExecutor(1) for _ in range(self.num_workers)]
-        seed = int(host_generator(self.generator).integers(1 << 31))
+        seed = (self.generator or here.draws or default_generator).pass_seed()
         modes = {name: getattr(here, name) for name in ("context", "device", "grad", "autocast")}
 
         def begun(k: int) -> Any:

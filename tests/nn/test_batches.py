@@ -183,6 +183,27 @@ def test_the_threads_of_a_loader_draw_the_same_numbers_for_a_seed() -> None:
     assert all(drawn() == first for _ in range(3))
 
 
+def test_a_state_of_the_stream_goes_on_with_the_threads_numbers() -> None:
+    an.manual_seed(3)
+    loader: Any = DataLoader(Drawn(), 2, num_workers=2)
+    one = plain(list(loader))
+    saved = an.get_rng_state()
+    two = plain(list(loader))
+    an.set_rng_state(saved)
+    assert (plain(list(loader)) == two, two != one) == (True, True)
+
+
+def test_orders_are_the_same_with_threads_and_without() -> None:
+    def orders(num_workers: int) -> Any:
+        generator = an.Generator().manual_seed(5)
+        own: Any = DataLoader(range(12), 4, True, generator=generator, num_workers=num_workers)
+        an.manual_seed(1)
+        default: Any = DataLoader(range(12), 4, True, num_workers=num_workers)
+        return plain([*own, *own, *default, *default, an.rand(2)])
+
+    assert orders(0) == orders(2)
+
+
 def test_a_thread_that_seeds_changes_no_other_stream() -> None:
     def after(begin: Any) -> Any:
         an.manual_seed(3)
