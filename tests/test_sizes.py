@@ -35,6 +35,7 @@ ROOMS = {
 FEATURES: dict[str, dict[str, int]] = {
     "WebGPU's commands recorded by one call of C": {"backend": 6},
     "parts of results by torch's names": {"linalg": 1},
+    "captures that come back with the attributes that they were made with": {"runtime": 5, "nn": 1},
     # draws and probabilities that were wrong, silently, or never ended, of small and of large numbers
     "draws and incomplete gamma functions where floats end": {"(top)": 2, "distributions": 3, "nn": 2, "ops": 2},
     # results that were wrong, silently: running statistics did not move, buffers were lost, states did not fit torch's

@@ -97,7 +97,10 @@ class Module(Hooked, Stateful, Explained):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
-            outdate_captures(f"{type(self).__name__}.{name} was set")
+            if isinstance(value, _PLAIN) and isinstance(before, _PLAIN):
+                here.tensors.set_plain(self, name, before, value)
+            else:
+                outdate_captures(f"{type(self).__name__}.{name} was set")
         if here.modules is not None and type(value) is Tensor and name not in self._registered:
             if not isinstance(vars(self).get(name), Tensor):
                 vars(self)["_left"] = self._left | {name}

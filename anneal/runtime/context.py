@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from anneal.runtime.steps import Launch, Step
     from anneal.schedule import Plan
 
+# so many at most: of plain attributes that were set, and of generations that may come back
+_PLAIN_ATTRIBUTES, _GENERATIONS = 1 << 12, 64
+
 Observer: TypeAlias = "Callable[[Step], None]"
 Watcher: TypeAlias = "Callable[[UOp, Launch], None]"
 
@@ -38,8 +42,15 @@ class Tensors:
         self.classes_or_none: set[type] = {type(None)}  # these classes, and None's
         # those on which requires_grad was set, by id
         self.leaves: WeakValueDictionary[int, Handle] = WeakValueDictionary()
-        # the guard generation: it counts changes that no guard sees, and a capture holds within one generation
-        self.generation = 0
+        # The guard generation: changes that no guard sees begin another, and a capture holds within one. Plain
+        # attributes of modules that are set back to what they were bring the earlier one back (train and eval in turn).
+        self.generation = 1  # 0 where it is to be found anew (`renewed`)
+        self._numbers = count(2)  # of further generations
+        self._changes = 0  # so that who finds the generation knows of other threads' changes meanwhile
+        # those attributes that are not as they were: as they were, and as they are
+        self._plain: dict[tuple[int, str], tuple[ref[Any], Any, Any]] = {}
+        # by those attributes, with the references that their keys have the numbers of
+        self._generations: dict[frozenset[Any], tuple[int, list[ref[Any]]]] = {frozenset(): (1, [])}
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
         self.trees = (
             0  # counts attributes of modules that were set or deleted, but for those of plain values and tensors
@@ -57,6 +68,37 @@ class Tensors:
         # nodes of what the reverse of its call reads, which nobody else has; memory of a result that a tensor shows is
         # that tensor's.
         self.kept: WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]] = WeakKeyDictionary()
+
+    def outdate(self, why: str) -> None:
+        """Begin a generation that was not there before, because of `why`."""
+        begun = next(self._numbers)
+        self.outdated = why
+        self._changes += 1
+        self._plain, self._generations, self.generation = {}, {frozenset(): (begun, [])}, begun
+
+    def set_plain(self, owner: object, name: str, before: Any, value: Any) -> None:
+        """Note that an attribute of `owner` became another bool, number or text."""
+        r = ref(owner)
+        _, first, _ = self._plain.pop((id(r), name), (r, before, before))
+        if type(first) is not type(value) or first != value:
+            self._plain[id(r), name] = r, first, value
+        self._changes += 1
+        self.outdated, self.generation = f"{type(owner).__name__}.{name} was set", 0
+
+    def renewed(self) -> int:
+        """The generation, found by the attributes that are not as they were."""
+        changes, known, plain = self._changes, self._generations, list(self._plain.items())
+        if len(plain) > _PLAIN_ATTRIBUTES or len(known) > _GENERATIONS:
+            self.outdate(self.outdated)
+            return self.generation
+        key = frozenset([(*at, type(x), x) for at, (_, _, x) in plain])
+        if key not in known:
+            known[key] = next(self._numbers), [r for _, (r, _, _) in plain]
+        found, _ = known[key]
+        self.generation = found
+        if changes != self._changes:
+            self.generation = 0
+        return found
 
     def live_leaves(self) -> Handles:
         """The live tensors on which requires_grad was set."""
@@ -190,9 +232,7 @@ def outdate_captures(why: str) -> None:
     Args:
         why: the reason, as text.
     """
-    tensors = here.tensors
-    tensors.outdated = why
-    tensors.generation += 1
+    here.tensors.outdate(why)
 
 
 def set_float32_products(precision: str) -> None:

@@ -350,8 +350,10 @@ class Jit(Generic[P, R]):
         self._tell(key, captured)
         if captured:
             captured.check_idle()
-            if captured.generation == captured.tensors.generation:
+            if captured.generation == (captured.tensors.generation or captured.tensors.renewed()):
                 del self.captures[key]  # a guard failed: it starts anew
+            else:
+                self.captures[key] = None  # its generation may come back, and it is closed
             captured.close()
         last = self._last.get(key) or _Last([], {}, {})
         realize([live for r in last.read if (live := r()) is not None])
@@ -426,7 +428,7 @@ class Jit(Generic[P, R]):
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
         if captured:
             now = captured.tensors
-            if captured.generation != now.generation:
+            if captured.generation != (now.generation or now.renewed()):
                 cause = Failure(f"guard generation ({now.outdated})", str(captured.generation), str(now.generation))
             else:
                 cause = captured.flag_changed() or captured.guards.failure() or Failure("a guard", "held", "failed")
@@ -478,7 +480,7 @@ def _name_of(function: Any) -> str:
 
 
 def _stamp() -> tuple[int, int]:
-    return here.tensors.generation, here.tensors.flags
+    return here.tensors.generation or here.tensors.renewed(), here.tensors.flags
 
 
 def _said(kind: Any) -> str:
