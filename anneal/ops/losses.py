@@ -179,7 +179,7 @@ def cross_entropy(
             t = t * _by_class(weight, x.dtype, x.shape, axis)
         losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
         out = _class_loss(input, losses, None, axis, "none", target, weight)
-        return out.sum() / max(1, out.numel()) if reduction == "mean" else reduce_loss(out, reduction)
+        return out.sum() / out.numel() if reduction == "mean" else reduce_loss(out, reduction)
     _target_shape(input, target, axis, ignore_index)
     hits = _hits(t, x.shape, axis)
     losses, share = _weighted(normaliser - _pick(z, hits, axis), hits, t, weight, ignore_index, axis)
@@ -359,7 +359,7 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         zero = target == 0.0
         losses = target * (choose(zero, 1.0, target).log() - input)
     if reduction == "batchmean":
-        return losses.sum() / max(1, input.shape[0] if input.ndim else 1)
+        return losses.sum() / (input.shape[0] if input.ndim else 1)
     return reduce_loss(losses, reduction)
 
 

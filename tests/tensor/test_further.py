@@ -257,6 +257,12 @@ def test_a_window_of_nothing_but_minus_infinity_names_an_element_of_its_own() ->
     assert places[0].tolist() == [[0, 0, 1, 2]] * 2
 
 
+def test_the_mean_of_no_losses_is_nan() -> None:
+    none, labels = Tensor.zeros(0, 3), Tensor.zeros(0, dtype="int32")
+    several = [F.cross_entropy(none, none), F.cross_entropy(none, labels), F.kl_div(none, none, reduction="batchmean")]
+    assert [math.isnan(loss.item()) for loss in several] == [True] * 3
+
+
 def test_none_is_no_number_for_nan() -> None:
     assert Tensor([math.nan, 1.0]).nan_to_num(None).tolist() == [0.0, 1.0]
 
