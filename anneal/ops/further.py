@@ -137,15 +137,15 @@ def nextafter(x: Tensor, other: Any) -> Tensor:
     """
     a, b, shape, o = operands(x, other)
     dtype = a.dtype
-    if not dtype.is_float or dtype.bits < 32:
-        raise DTypeError(f"nextafter: takes float32 or float64, not {x.dtype.name} and {o.dtype.name}")
+    if not dtype.is_float or dtype.bits < 16:
+        raise DTypeError(f"nextafter: takes floats of 16 bits or more, not {x.dtype.name} and {o.dtype.name}")
     wide, y = x._new(broadcast(a, shape)), o._new(broadcast(b, shape))
-    kind = INT32 if dtype.bits == 32 else dtypes.int64
+    kind = {16: dtypes.int16, 32: INT32, 64: dtypes.int64}[dtype.bits]
     bits = wide.bitcast(kind)
     up = (wide < y).eq(bits >= 0)  # away from 0: more bits
     grown = bits + up.cast(kind) * 2 - 1
     least = (x.detach().ne(math.inf) | True).cast(kind).bitcast(dtype)  # the smallest denormal number, from its bits
-    tiny = (choose(y < 0, -1.0, 1.0) * 0.0 + least).copysign(y)
+    tiny = (choose(y < 0, -1.0, 1.0).cast(dtype) * 0.0 + least).copysign(y)
     moved = choose(wide.eq(0.0), tiny, grown.bitcast(dtype))
     out = choose(wide.isnan() | y.isnan(), math.nan, choose(wide.eq(y), y, moved))
     slope = wide.ne(y).cast(dtype).detach()  # torch's
@@ -169,8 +169,11 @@ def frexp(x: Tensor) -> Frexp:
     """
     x = floats_of(x)
     dtype = x.uop.dtype
+    if dtype.bits == 16:
+        wide = x.float().frexp()
+        return Frexp(wide.mantissa.cast(dtype), wide.exponent)
     if dtype.bits != 32:
-        raise DTypeError(f"frexp: takes float32, not {dtype.name}; cast it")
+        raise DTypeError(f"frexp: takes floats of 16 and 32 bits, not {dtype.name}; cast it")
     small = x.abs() < 2.0**-100
     scaled = choose(small, x * 2.0**64, x)
     bits = scaled.bitcast(INT32)

@@ -93,6 +93,23 @@ def test_windows_have_the_dtype_that_is_asked_for(name: str, periodic: bool) -> 
         ours(4, dtype=an.int32)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_neighbours_and_parts_of_every_float_of_16_bits(dtype: str) -> None:
+    codes = np.arange(65536, dtype=np.uint16).astype(np.int16)
+    x = Tensor(codes).bitcast(dtype)
+    values = x.numpy()
+    for towards in (np.inf, -np.inf, 0.0):
+        got = x.nextafter(Tensor.full((1,), towards, dtype=dtype))
+        assert got.dtype is x.dtype
+        with np.errstate(all="ignore"):
+            want = np.nextafter(values, values.dtype.type(towards))
+        np.testing.assert_array_equal(got.float().numpy(), want.astype(np.float32))
+    finite = np.isfinite(x.float().numpy())
+    mantissa, exponent = x.frexp()
+    np.testing.assert_array_equal(mantissa.float().numpy()[finite], np.frexp(x.float().numpy())[0][finite])
+    np.testing.assert_array_equal(exponent.numpy()[finite], np.frexp(x.float().numpy())[1][finite])
+
+
 @both_devices
 def test_frexp() -> None:
     x = np.array([3.0, -0.5, 0.0, 1e-30, -7e8, np.inf, 1.0], np.float32)
