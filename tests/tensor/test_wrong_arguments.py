@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import anneal as an
 from anneal import func
 from anneal.errors import AnnealError
+from anneal.rewrite.legality import check
+from tests.tensor.argument_rows import T, cases, made
 
 X = an.ones(2)
 
@@ -70,3 +73,32 @@ def test_transforms_of_integers_are_those_of_floats() -> None:
         (an.distributions.StickBreakingTransform().inv, [0, 1, 0]),
     ):
         assert transform(an.tensor(whole)).tolist() == transform(an.tensor(whole).float()).tolist()
+
+
+def test_attention_of_several_dtypes_is_that_of_the_widest() -> None:
+    """One dtype in each op of the graph, which C insists on: the kernels were NumPy's from then on."""
+    for kinds in (("float32", "float32", "float64"), ("float32", "float64", "float32"), ("float64", "int8", "float32")):
+        q, k, v = [an.arange(6.0).reshape(2, 3).to(kind) for kind in kinds]
+        mixed = an.nn.functional.scaled_dot_product_attention(q, k, v)
+        check(mixed.uop, "tensor")
+        wide = an.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+        assert mixed.flatten().tolist() == pytest.approx(wide.flatten().tolist())
+
+
+def test_ops_of_several_dtypes_make_graphs_of_one() -> None:
+    met = 0
+    for case in cases().values():
+        if sum(isinstance(a, T) for a in case.row.args) < 2:
+            continue
+        for kinds in (("float32", "float64", "int32"), ("int8", "float32", "float64")):
+            turn = itertools.cycle(kinds)
+            given = [T(a.shape, next(turn)) if isinstance(a, T) else a for a in case.row.args]
+            try:
+                out = case.call(*made(given, "cpu"), **made(dict(case.row.options), "cpu"))
+            except AnnealError:
+                continue
+            for t in out if isinstance(out, (list, tuple)) else [out]:
+                if isinstance(t, an.Tensor):
+                    check(t.uop, "tensor")
+                    met += 1
+    assert met > 100, met
