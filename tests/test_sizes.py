@@ -49,6 +49,10 @@ FEATURES: dict[str, dict[str, int]] = {
         "nn": 4,
         "optim": 4,
         "utils": 3,
+        "transforms": 1,
+        "tensor": 1,
+        "linalg": 1,
+        "(top)": 1,
     },
     "a captured layer that is called from several lines": {"runtime": 1},
     # states that were lost: frozen parameters and buffers of assign=True, gradients of copies, models of bfloat16

@@ -49,6 +49,18 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "pairs of order -1": (lambda: an.pdist(an.ones(2, 3), -1), "pdist: the order of a distance"),
     "slices of a vector": (lambda: an.renorm(X, 1.0, 0, 1.0), "renorm: takes slices"),
     "norms of order 0": (lambda: an.renorm(an.ones(2, 2), 0.0, 0, 1.0), "renorm: takes slices"),
+    "vjp of a number": (lambda: an.vjp(2.0, X), "takes a function, .* not 2.0"),  # type: ignore[arg-type]
+    "a rule of no function": (lambda: an.custom_vjp(3), "custom_vjp: takes a function"),  # type: ignore[arg-type]
+    "one argument's number": (lambda: an.custom_vjp(abs, 3), "custom_vjp: takes a function"),  # type: ignore[arg-type]
+    "a way of sampling": (lambda: an.grid_sampler_2d(X, X, 5, 0, True), "grid_sampler: mode"),
+    "no channels": (lambda: an.fake_quantize_per_channel_affine(X, X, X, 5, 0, 3), "axis 5 does not exist"),
+    "pivots of no rows": (
+        lambda: an.lu_unpack(an.eye(3), an.tensor([5, 5, 5])).P.tolist(),
+        "pivots are numbers of rows",
+    ),
+    "a triangle of no axes": (lambda: an.cholesky_inverse(an.ones(())), "takes matrices"),
+    "backward of numbers": (lambda: an.autograd.backward((1, 2)), "autograd.backward: takes tensors"),  # type: ignore[arg-type]
+    "backward of a number": (lambda: an.autograd.backward(2), "takes a tensor or several, not 2"),  # type: ignore[arg-type]
     "bounds of floats": (lambda: an.fori_loop(0.0, 3.0, lambda i, c: c, X), "the bounds are ints, not 0.0"),
 }
 
