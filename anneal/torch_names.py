@@ -13,7 +13,7 @@ from anneal.errors import DataError, DTypeError, ShapeError
 
 from anneal.ops import (  # isort: skip
     OUTSIDE, SAMPLED, DTypeLike, Generator, Shape, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
-    grid_sample as _grid_sample, normal as _normal, randint as _randint, said,
+    axis_of, grid_sample as _grid_sample, normal as _normal, randint as _randint, said,
 )  # fmt: skip
 from anneal.tensor import Tensor, io, no_grad
 
@@ -234,6 +234,8 @@ def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align
     """`grid_sample` of images x at places `grid`, with `align_corners`; `mode` is 0 (bilinear), 1 (nearest) or 2
     (bicubic), `padding_mode` 0 (zeros), 1 (border) or 2 (reflection).
     """
+    if mode not in range(3) or padding_mode not in range(3):
+        raise ShapeError(f"grid_sampler: mode and padding_mode are 0, 1 or 2, not {mode!r} and {padding_mode!r}")
     return _grid_sample(x, grid, SAMPLED[mode], OUTSIDE[padding_mode], align_corners)
 
 
@@ -311,6 +313,7 @@ def fake_quantize_per_tensor_affine(
     return value + (passed - passed.detach())
 
 
+@checked
 def fake_quantize_per_channel_affine(
     input: Tensor, scale: Tensor, zero_point: Tensor, axis: int, quant_min: int, quant_max: int
 ) -> Tensor:
@@ -323,8 +326,8 @@ def fake_quantize_per_channel_affine(
     Tensor([[0.5],
             [0.3]], dtype=float32)
     """
-    shape = [1] * input.ndim
-    shape[axis] = input.shape[axis]
+    at = axis_of(axis, input.ndim)
+    shape = [size if n == at else 1 for n, size in enumerate(input.shape)]
     return fake_quantize_per_tensor_affine(input, scale.reshape(shape), zero_point.reshape(shape), quant_min, quant_max)
 
 

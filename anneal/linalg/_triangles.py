@@ -169,6 +169,8 @@ class LUFactorEx(NamedTuple):
 
 def _rows(pivots: Array, m: int) -> Array:
     """The order of m rows after the exchanges that `pivots`, which count from 1, describe."""
+    if pivots.shape[-1:] > (m,) or not ((pivots >= 1) & (pivots <= m)).all():
+        raise ShapeError(f"pivots are numbers of rows from 1 to {m}, as lu_factor gives them, not {pivots.tolist()}")
     order = np.broadcast_to(np.arange(m), (*pivots.shape[:-1], m)).copy()
     for i in range(pivots.shape[-1]):
         at = pivots[..., i, None].astype(np.int64) - 1

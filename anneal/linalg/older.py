@@ -164,6 +164,7 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     >>> cholesky_inverse(Tensor([[2.0]]))
     Tensor([[0.25]], dtype=float32)
     """
+    squares(L)
     ones = Tensor.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     return cholesky_solve(ones.expand(L.shape), L, upper)
 

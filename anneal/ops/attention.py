@@ -21,7 +21,7 @@ from anneal.ops.nodes import (  # isort: skip
 from anneal.ops.precision import no_grad, whole_product
 from anneal.ops.random import key, words
 from anneal.runtime import Loop, here, looped
-from anneal.uop import Op, UOp, by_rule, const
+from anneal.uop import Op, UOp, by_rule, const, promote
 
 _NAME = "scaled_dot_product_attention"  # in messages
 
@@ -180,6 +180,9 @@ def _fitting(query: Tensor, key: Tensor, value: Tensor, enable_gqa: bool) -> tup
             f"{_NAME}: query (..., l, e), key (..., s, e) and value (..., s, v) do not fit: "
             f"{query.shape}, {key.shape}, {value.shape}"
         )
+    if not q.dtype is k.dtype is v.dtype:
+        kind = promote(promote(q.dtype, k.dtype), v.dtype)
+        return q.cast(kind), k.cast(kind), v.cast(kind)
     return q, k, v
 
 

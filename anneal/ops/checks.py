@@ -346,10 +346,8 @@ def loosely(module: str, annotation: str) -> Kind | None:
         look: Any = _countable
     elif name == "bool" or " | " in name:
         return None
-    elif annotation in KINDS:
-        return KINDS[annotation]
-    else:
-        look = _LOOKS.get(name.partition("[")[0])
+    elif (look := _LOOKS.get(name.partition("[")[0])) is None:
+        return KINDS.get(annotation)
     return look and (look, () if name == annotation else (_NONE,))
 
 

@@ -81,6 +81,8 @@ class inference_mode(no_grad):
 
 
 def _list(x: Several) -> list[Tensor]:
+    if not hasattr(x, "__iter__"):
+        raise DTypeError(f"autograd: takes a tensor or several, not {x!r}")
     return [x] if isinstance(x, Tensor) else list(x)
 
 
@@ -200,6 +202,8 @@ def backward(
         raise ShapeError(f"autograd.backward: {len(weights)} grad_tensors for {len(results)} tensors")
     kept = create_graph if retain_graph is None else retain_graph
     for n, (t, w) in enumerate(zip(results, weights)):
+        if not isinstance(t, Tensor):
+            raise DTypeError(f"autograd.backward: takes tensors, not {t!r}")
         t.backward(w, kept or n + 1 < len(results), create_graph, inputs)
 
 

@@ -39,6 +39,8 @@ class _Custom(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()) -> None:
         functools.update_wrapper(self, fun)
+        if not callable(fun) or not hasattr(nondiff_argnums, "__iter__"):
+            raise TransformError(f"{type(self).__name__}: takes a function, and a list of numbers of its arguments")
         self.fun, self.nondiff = fun, tuple(nondiff_argnums)
         self.name = getattr(fun, "__name__", type(fun).__name__)
 

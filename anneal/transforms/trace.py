@@ -258,6 +258,8 @@ class Trace:
         """`f(*args, **kwargs)`, where jit functions let one look inside; with `grad`, no_grad outside counts for
         nothing. Results have their nodes: a view whose tensor was changed later gets one among those of this call.
         """
+        if not callable(f):
+            raise TransformError(f"takes a function, as in grad(f)(x), not {f!r}")
         with modes(grad=here.grad or grad, depth=here.depth + 1, assigned=[*here.assigned, self._assigned]):
             out = f(*args, **kwargs)
             for t in flat(out):

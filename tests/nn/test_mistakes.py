@@ -102,6 +102,10 @@ def test_what_torch_takes_is_taken() -> None:
     lr.StepLR(opt, 2.0, gamma=an.tensor(0.5).item()).step()
     assert len(list(data.DataLoader([1, 2, 3], batch_size=2, drop_last=1))) == 1  # type: ignore[arg-type]
     assert list(data.BatchSampler((n for n in (1, 2)), 1, False)) == [[1], [2]]
+    part, numbers = data.Subset("abcd", an.tensor([2, 0])), [3, 1]
+    assert (part[0], len(part)) == ("c", 2)
+    assert data.Subset("abcd", numbers).indices is numbers
+    assert data.Subset({"a": 1}, ["a"])[0] == 1  # type: ignore[list-item]
     nn.ModuleList(nn.Linear(2, 2) for _ in range(2))
     nn.utils.clip_grad_norm_(model.weight, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import anneal as an
 from anneal import func
 from anneal.errors import AnnealError
+from anneal.rewrite.legality import check
+from tests.tensor.argument_rows import T, cases, made
 
 X = an.ones(2)
 
@@ -46,6 +49,18 @@ CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "pairs of order -1": (lambda: an.pdist(an.ones(2, 3), -1), "pdist: the order of a distance"),
     "slices of a vector": (lambda: an.renorm(X, 1.0, 0, 1.0), "renorm: takes slices"),
     "norms of order 0": (lambda: an.renorm(an.ones(2, 2), 0.0, 0, 1.0), "renorm: takes slices"),
+    "vjp of a number": (lambda: an.vjp(2.0, X), "takes a function, .* not 2.0"),  # type: ignore[arg-type]
+    "a rule of no function": (lambda: an.custom_vjp(3), "custom_vjp: takes a function"),  # type: ignore[arg-type]
+    "one argument's number": (lambda: an.custom_vjp(abs, 3), "custom_vjp: takes a function"),  # type: ignore[arg-type]
+    "a way of sampling": (lambda: an.grid_sampler_2d(X, X, 5, 0, True), "grid_sampler: mode"),
+    "no channels": (lambda: an.fake_quantize_per_channel_affine(X, X, X, 5, 0, 3), "axis 5 does not exist"),
+    "pivots of no rows": (
+        lambda: an.lu_unpack(an.eye(3), an.tensor([5, 5, 5])).P.tolist(),
+        "pivots are numbers of rows",
+    ),
+    "a triangle of no axes": (lambda: an.cholesky_inverse(an.ones(())), "takes matrices"),
+    "backward of numbers": (lambda: an.autograd.backward((1, 2)), "autograd.backward: takes tensors"),  # type: ignore[arg-type]
+    "backward of a number": (lambda: an.autograd.backward(2), "takes a tensor or several, not 2"),  # type: ignore[arg-type]
     "bounds of floats": (lambda: an.fori_loop(0.0, 3.0, lambda i, c: c, X), "the bounds are ints, not 0.0"),
 }
 
@@ -70,3 +85,32 @@ def test_transforms_of_integers_are_those_of_floats() -> None:
         (an.distributions.StickBreakingTransform().inv, [0, 1, 0]),
     ):
         assert transform(an.tensor(whole)).tolist() == transform(an.tensor(whole).float()).tolist()
+
+
+def test_attention_of_several_dtypes_is_that_of_the_widest() -> None:
+    """One dtype in each op of the graph, which C insists on: the kernels were NumPy's from then on."""
+    for kinds in (("float32", "float32", "float64"), ("float32", "float64", "float32"), ("float64", "int8", "float32")):
+        q, k, v = [an.arange(6.0).reshape(2, 3).to(kind) for kind in kinds]
+        mixed = an.nn.functional.scaled_dot_product_attention(q, k, v)
+        check(mixed.uop, "tensor")
+        wide = an.nn.functional.scaled_dot_product_attention(q.double(), k.double(), v.double())
+        assert mixed.flatten().tolist() == pytest.approx(wide.flatten().tolist())
+
+
+def test_ops_of_several_dtypes_make_graphs_of_one() -> None:
+    met = 0
+    for case in cases().values():
+        if sum(isinstance(a, T) for a in case.row.args) < 2:
+            continue
+        for kinds in (("float32", "float64", "int32"), ("int8", "float32", "float64")):
+            turn = itertools.cycle(kinds)
+            given = [T(a.shape, next(turn)) if isinstance(a, T) else a for a in case.row.args]
+            try:
+                out = case.call(*made(given, "cpu"), **made(dict(case.row.options), "cpu"))
+            except AnnealError:
+                continue
+            for t in out if isinstance(out, (list, tuple)) else [out]:
+                if isinstance(t, an.Tensor):
+                    check(t.uop, "tensor")
+                    met += 1
+    assert met > 100, met
