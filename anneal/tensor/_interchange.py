@@ -438,7 +438,7 @@ def detach_(x: Tensor) -> Tensor:
     """
     if x._wants:
         u = x.uop
-        x._become(u.then(Op.DETACH))
+        x._show(u.then(Op.DETACH))  # views that were made before keep their gradients
         x._leaf = True
         x.requires_grad_(False)
     return x
