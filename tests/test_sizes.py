@@ -69,7 +69,7 @@ FEATURES: dict[str, dict[str, int]] = {
     # results that were wrong, silently: a base's strides were forgotten, and numbers next to the ends of a dtype
     "strides of views whose base is gone; quotients, weights and float16's factors as torch has them": {"ops": 6},
     # gradients that were missing, silently: through results that were read under no_grad, or share another's memory
-    "gradients through memory that is read, shared or spent": {"transforms": 2},
+    "gradients through memory that is read, shared, replaced or spent": {"transforms": 2, "tensor": 1},
     "Jacobians and Hessians with all of torch's arguments": {"autograd": 2, "transforms": 1},
     "attention without its square": {"codegen": 109, "schedule": 27, "backend": 1, "ops": 8},
     "precision as in torch": {

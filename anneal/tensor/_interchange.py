@@ -17,7 +17,7 @@ from anneal.errors import DeviceError, DTypeError, GradientError, JitError, Sett
 from anneal.names import Tensor
 
 from anneal.ops import (  # isort: skip
-    DTypeLike, as_dtype, axis_of, called_on_host, checked, grad_enabled, is_tensor, made, said, whole, zeros,
+    DTypeLike, as_dtype, axis_of, called_on_host, checked, grad_enabled, is_tensor, made, no_grad, said, whole, zeros,
 )  # fmt: skip
 from anneal.uop import DType, Nodes, Op, Some, UOp
 from anneal.uop.sizes import most, product, sizes
@@ -50,6 +50,10 @@ def set_data(x: Tensor, value: Any) -> None:
         runtime.outdate_captures("a tensor's data became of another shape, dtype or device")
         x._device = value.device
         x._become(UOp(Op.CONTIGUOUS, value.dtype, (other.uop,)))
+    elif x.requires_grad and not x.is_leaf:
+        with no_grad():
+            x.copy_(other)  # and the gradient goes to what the tensor was computed from, as it did before
+        return
     x.assign(other)
     if x.requires_grad and x.is_leaf:
         x.requires_grad_()  # a node of its own: equal ones are one
@@ -434,7 +438,7 @@ def detach_(x: Tensor) -> Tensor:
     """
     if x._wants:
         u = x.uop
-        x._become(u.then(Op.DETACH))
+        x._show(u.then(Op.DETACH))  # views that were made before keep their gradients
         x._leaf = True
         x.requires_grad_(False)
     return x

@@ -470,3 +470,34 @@ def test_unused_inputs_that_are_refused_are_refused_with_zeros_too() -> None:
     assert autograd.grad(x.sum(), [x, w], materialize_grads=True)[1].tolist() == [0.0]
     with pytest.raises(GradientError, match="no output depends"):
         autograd.grad(x.sum(), [x, w], materialize_grads=True, allow_unused=False)
+
+
+@pytest.mark.parametrize("read", [True, False])
+@pytest.mark.parametrize("row", [True, False])
+def test_a_gradient_passes_a_result_whose_data_were_replaced(read: bool, row: bool) -> None:
+    x = Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    base = x * 2
+    y = base[0] if row else base
+    if read:
+        y.tolist()
+    y.data = y.data * 0 + 5
+    assert base.tolist() == [[2.0, 4.0], [6.0, 8.0]] if row else [[5.0, 5.0], [5.0, 5.0]]
+    (y * y).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[20.0, 20.0], [0.0, 0.0] if row else [20.0, 20.0]]
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_views_keep_their_gradients_when_what_they_show_is_detached(read: bool) -> None:
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    row, turned = y[1:], y.view(2, 1)
+    if read:
+        row.tolist()
+    y.detach_()
+    (turned.sum() * 10 + row.sum() + y.sum() * x.sum()).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [39.0, 42.0]
+    with no_grad():
+        y.mul_(2)  # they show the same memory still
+    assert (row.tolist(), turned.tolist()) == ([12.0], [[6.0], [12.0]])

@@ -76,8 +76,8 @@ def test_what_is_set_is_as_torchs(name: str, device: str) -> None:
             if device == "webgpu" and given == "wide":  # it has no float64
                 continue
             mine, torchs = outcome(anneal, kind, name, given), table[key(kind, name, given)]
-            if (kind, name) == ("computed", "data") and torchs:
-                # backward() through new data says that the graph ended there
+            if (kind, name) == ("computed", "data") and torchs and given != "same":
+                # backward() through new data of another shape or dtype says that the graph ended there
                 assert mine == [*torchs[:3], None]
                 continue
             if (kind, name, given) == ("narrow", "grad", "same"):
