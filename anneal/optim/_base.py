@@ -80,7 +80,7 @@ class ParameterGroup(_Items):
         super().__init__(settings)
         params = settings.get("params", ())
         kind = np.float64 if any(t.dtype is dtypes.float64 for t in params) else np.float32
-        self.rate = Tensor(np.array([settings["lr"]], kind), device=device)
+        self.rate = Tensor(np.array([_states.rate_of(settings)], kind), device=device)
         self._data: dict[str, Tensor] = {}  # settings beside lr that a schedule changes
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -102,11 +102,12 @@ class ParameterGroup(_Items):
             if (value[1:] != self[key][1:]) if key == "betas" else bool(value) is not bool(self[key]):
                 outdate_captures(f"an optimiser's {key!r} was set")
             self._data[key].assign(self._share_tensor(key, value))
-        elif key != "lr" and self.get(key) != value:
+        elif key != "lr" and not _states.same(self.get(key), value):
             outdate_captures(f"an optimiser's {key!r} was set")
         super().__setitem__(key, value)
         if key == "lr":
-            self.rate._assign(reshape(number(value, self.rate.uop.dtype, self.rate.device), (1,)))
+            rate = value if value.__class__ is float else _states.rate_of(self)
+            self.rate._assign(reshape(number(rate, self.rate.uop.dtype, self.rate.device), (1,)))
 
     def __delitem__(self, key: str, /) -> None:
         outdate_captures(f"an optimiser's {key!r} was deleted")
@@ -259,7 +260,8 @@ class Optimizer(StepHooks, Explained):
             if t in seen:
                 raise GradientError(f"{name}: a parameter of shape {t.shape} is given twice")
             seen.add(t)
-        _states.check_settings(name, group)
+        if type(self)._update is not Optimizer._update or type(self).step is Optimizer.step:
+            _states.check_settings(name, group)  # a step of a program's own gives settings what meaning it likes
         if tensors:
             if self.param_groups:
                 outdate_captures("an optimiser got further parameters")
@@ -532,7 +534,7 @@ class Optimizer(StepHooks, Explained):
             if isinstance(owner, ParameterGroup):
                 if name != "lr":
                     self._group_state(owner, name).assign(Tensor(array, device=owner.rate.device))
-                elif np.float32(owner["lr"]) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
+                elif np.float32(_states.rate_of(owner)) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
                     owner["lr"] = float(rate)
             elif not type(self).__module__.startswith("anneal."):  # a user's own step keeps any state, as in torch
                 mine = self.state[owner]

@@ -13,7 +13,7 @@ from anneal.distributed import Group, all_gather, buckets, clip_parts, reduce_sc
 from anneal.errors import DataError, GradientError, SettingError
 from anneal.ops import said
 from anneal.optim._base import Optimizer, Parameters, update_phase, with_gradients
-from anneal.optim._states import Saved, array_of, settings_among
+from anneal.optim._states import Saved, array_of, check_settings, settings_among
 from anneal.runtime import realize
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results
@@ -64,6 +64,7 @@ class LBFGS(Optimizer):
         super().__init__(params, settings_among(locals()))
         if len(self.param_groups) != 1:
             raise SettingError("LBFGS: takes one group of parameters")
+        check_settings("LBFGS", self.param_groups[0])
         self._kept = _begun()
 
     def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:  # type: ignore[override]

@@ -40,7 +40,18 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
                     with Context():  # a jit function does not record this: its replays start from the state as it is
                         moved[s] = kept_state(s.detach().numpy(), device)
                 held[name] = moved[s]
-    group.rate = kept_state(np.array([group["lr"]], state_dtype(group.rate)), device)
+    group.rate = kept_state(np.array([rate_of(group)], state_dtype(group.rate)), device)
+
+
+def rate_of(settings: Mapping[str, Any]) -> float:
+    """The learning rate among settings; 0 where an optimiser of a program's own has none that is a number."""
+    lr = settings.get("lr")
+    return lr if isinstance(lr, (int, float)) else 0.0
+
+
+def same(old: Any, new: Any) -> bool:
+    """Whether a setting stays as it is; of tensors and arrays, whether it is the same one."""
+    return old is new or not any(isinstance(v, (Tensor, np.ndarray)) for v in (old, new)) and bool(old == new)
 
 
 def array_of(value: Any) -> Any:
@@ -124,7 +135,7 @@ def take_settings(
         for name, value in new.items():
             if isinstance(value, list) and not isinstance(group.get(name), list):
                 value = tuple(value)  # as JSON has it
-            if name not in _NO_SETTINGS and (name not in group or group[name] != value):
+            if name not in _NO_SETTINGS and (name not in group or not same(group[name], value)):
                 group[name] = value
     return state
 

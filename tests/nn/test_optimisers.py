@@ -433,3 +433,46 @@ def test_gradients_stay_as_they_are_where_their_norm_is_refused() -> None:
     with pytest.raises(GradientError, match="norm"):
         nn.utils.clip_grad_norm_([p], 1.0, error_if_nonfinite=True)
     assert p.grad.tolist() == [np.inf, 1.0]
+
+
+class Plain(optim.Optimizer):
+    """A program's own, with what settings it likes."""
+
+    def __init__(self, params: Any, **settings: Any) -> None:
+        super().__init__(params, settings)
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        with no_grad():
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.sub_(p.grad * 0.1)
+                group["kept"] = Tensor([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {},
+        {"lr": None, "eps": (1e-30, 1e-3)},
+        {"lr": Tensor(0.5), "betas": (0.9, 0.9, 0.9)},
+        {"lr": -1.0, "momentum": None, "kept": Tensor([1.0, 2.0])},
+    ],
+    ids=["none", "adafactor's", "adan's", "signs"],
+)
+def test_an_optimiser_with_a_step_of_its_own_has_any_settings(own: dict[str, Any]) -> None:
+    weight = nn.Parameter([1.0])
+    made = Plain([weight], **own)
+    for _ in range(2):
+        made.zero_grad()
+        (weight * weight).sum().backward()
+        made.step()
+        made.load_state_dict(made.state_dict())
+    np.testing.assert_allclose(weight.tolist(), [0.64], rtol=1e-6)
+    assert made.param_groups[0].get("lr") is own.get("lr")
+
+
+def test_settings_of_ours_are_looked_at_as_before() -> None:
+    for make in (optim.SGD, optim.Adam, optim.LBFGS):
+        for lr in (None, -1.0, Tensor(0.5)):
+            with pytest.raises(SettingError, match="lr is a"):
+                make([nn.Parameter([1.0])], lr=lr)  # type: ignore[arg-type]
