@@ -441,8 +441,16 @@ class Module(Hooked, Stateful, Explained):
         >>> nn.Dropout(0.5).train(False)(Tensor([1.0]))
         Tensor([1.], dtype=float32)
         """
-        for m in self.modules():
-            m.training = mode
+        seen, left = set(), [self]
+        while left:
+            m = left.pop()
+            own = type(m).train is not Module.train or "train" in vars(m)
+            if own and m is not self:  # such as one that stays in evaluation
+                m.train(mode)
+            elif id(m) not in seen:
+                seen.add(id(m))
+                m.training = mode
+                left += reversed([below for _, below in m._below()])
         return self
 
     def eval(self) -> Self:

@@ -323,3 +323,33 @@ def test_layers_of_no_channels(name: str) -> None:
     y = made()(Tensor.ones(*shape))
     assert y.shape == result
     assert not y.numpy().any()
+
+
+class Frozen(nn.Module):
+    """Stays in evaluation, and tells of each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.calls = nn.BatchNorm1d(2), 0
+
+    def train(self, mode: bool = True) -> Frozen:
+        self.calls += 1
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+
+def test_a_part_with_a_train_of_its_own_is_switched_by_it() -> None:
+    """As torch does: parts of it stay as it leaves them, whoever switches the whole."""
+    part, fixed = Frozen(), nn.Sequential(nn.Dropout())
+    fixed.eval().train = lambda mode=True: fixed  # type: ignore[method-assign]
+    whole = nn.Sequential(nn.Sequential(part, nn.Dropout()), fixed, nn.BatchNorm1d(2))
+    for mode in (True, False, True):
+        whole.train(mode)
+        states = [m.training for m in (whole, part, part.norm, whole[0][1], fixed, fixed[0], whole[2])]
+        assert states == [mode, mode, False, mode, False, False, mode]
+    whole.eval()
+    assert (part.calls, part.training) == (4, False)
+    part.whole = [whole]  # type: ignore[assignment]  # a list is looked into: there is a way round
+    nn.Sequential.train(whole)
+    assert whole.training
