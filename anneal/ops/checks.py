@@ -192,6 +192,8 @@ def number(what: str, x: Any) -> Any:
         return float(x)
     elif isinstance(x, UOp) and is_symbolic(x):
         return x
+    elif is_tensor(x) and not x.shape and not x.requires_grad:  # read, as in torch
+        return number(what, x.item())
     advice = f"; use {what}.{'tolist' if x.shape else 'item'}()" if is_tensor(x) else ""
     raise DTypeError(f"{what} is a number, not {said(x)}{advice}")
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import anneal as an
-from anneal.errors import DTypeError, GradientError, ShapeError, UserError
+from anneal import nn
+from anneal.errors import DTypeError, GradientError, JitError, ShapeError, UserError
+from anneal.tensor import Tensor
 from tests.helpers import optional
 
 torch = optional("torch")
@@ -374,3 +376,32 @@ def test_one_place_of_a_row_is_an_index_of_no_axes() -> None:
     assert an.zeros(4).scatter_add(0, an.tensor(1), an.tensor(3.0)).tolist() == [0.0, 3.0, 0.0, 0.0]
     with pytest.raises(ShapeError, match="need as many axes"):
         an.zeros(2, 2).scatter(0, an.tensor(1), 1.0)
+
+
+NUMBERS: dict[str, Callable[[Tensor, Any], Any]] = {
+    "alpha": lambda x, t: x.add(x, alpha=t),
+    "in place": lambda x, t: x.clone().sub_(x, alpha=t),
+    "value": lambda x, t: an.addcmul(x, x, x, value=t),
+    "full": lambda x, t: x.new_full((2,), t),
+    "range": lambda x, t: an.arange(t),
+    "slope": lambda x, t: nn.functional.leaky_relu(x - 2, t),
+    "eps": lambda x, t: nn.functional.layer_norm(x, (3,), eps=t),
+    "power of a norm": lambda x, t: x.norm(t),
+    "pad": lambda x, t: nn.functional.pad(x, (1, 1), value=t),
+    "init": lambda x, t: nn.init.constant_(x.clone(), t),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_tensor_of_one_number_stands_for_it(name: str) -> None:
+    """As in torch it is read, unless a gradient flows through it, or nothing may be read."""
+    call, x = NUMBERS[name], Tensor([[1.0, 2.0, 3.0]])
+    for t in (Tensor(2.0), Tensor(2), Tensor([1.0, 3.0]).mean()):
+        assert call(x, t).tolist() == call(x, t.item()).tolist()
+    for wrong in (Tensor([2.0]), Tensor(2.0, requires_grad=True)):
+        with pytest.raises(DTypeError, match="is a number, not a tensor"):
+            call(x, wrong)
+    with pytest.raises(DTypeError, match="is a number, not a tensor"):
+        an.grad(lambda t: call(x, t).sum())(Tensor(2.0))
+    with pytest.raises(JitError, match="read back inside a jit function"):
+        an.jit(lambda t: call(x, t))(Tensor(2.0))
