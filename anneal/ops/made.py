@@ -12,7 +12,7 @@ from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
-from anneal.runtime import at_once, buffer_leaf, here, host_storage, tensor_class
+from anneal.runtime import at_once, buffer_leaf, here, host_storage, realize, tensor_class
 from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most, symbolic_arg
 
@@ -168,8 +168,9 @@ def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
 
 
 def memory_of_constant(u: UOp, device: str) -> UOp | None:
-    """Memory of one value throughout: of a constant, repeated or not. A loop that makes such a leaf in each round has
-    the same graph in each then. None for other nodes, large ones, where ops run at once, and in `nn.init.skipped`.
+    """Memory of what no memory is read for: of a constant, repeated or not; of another node, such as of `linspace`, it
+    is computed. A loop that makes such a leaf in each round has the same graph in each then. None for other nodes,
+    large constants, where ops run at once, and in `nn.init.skipped`.
 
     Args:
         u: the node, of any shape. device: the name of the device.
@@ -177,12 +178,16 @@ def memory_of_constant(u: UOp, device: str) -> UOp | None:
     >>> memory_of_constant(const(dtypes.float32, 2.0), "cpu").op is Op.RESHAPE
     True
     """
-    if here.skips_init or at_once(vars(here)) or symbolic_arg(u.shape) or u.size > _MOST_UPLOADED:
+    if u.weak or here.skips_init or at_once(vars(here)) or symbolic_arg(u.shape):
         return None
     value = u
     while value.op in (Op.EXPAND, Op.RESHAPE):
         value = value.src[0]
     if value.op is not Op.CONST:
+        t = tensor_class()._from_uop(u.then(Op.CONTIGUOUS), device)
+        realize([t])
+        return t.uop  # type: ignore[no-any-return]
+    if u.size > _MOST_UPLOADED:
         return None
     return buffer_leaf(host_storage(np.full(u.size, value.arg, numpy_dtype(u.dtype)), u.dtype, device), u.shape)
 

@@ -283,6 +283,27 @@ def test_a_step_with_a_number_that_changes_is_one_without(
     assert work.calls <= fixed.calls + added
 
 
+def test_a_leaf_of_numbers_that_follow_from_none_is_the_same_in_each_round() -> None:
+    """Points at which a network is derived by its arguments, made of `linspace`, `eye` and their kin."""
+    model, grid = nn.Linear(2, 3), Tensor.linspace(-1, 1, 16).reshape(8, 2)
+    made = [
+        lambda: grid.clone().detach().requires_grad_(),
+        lambda: Tensor.linspace(0, 1, 16).reshape(8, 2).requires_grad_(),
+        lambda: nn.Parameter(Tensor.eye(8)[:, :2]),
+        lambda: Tensor.arange(16).float().reshape(8, 2).requires_grad_(),
+    ]
+    for make in made:
+
+        def step(n: int, make: Callable[[], Tensor] = make) -> float:
+            x = make()
+            (model(x) ** 2).sum().backward()
+            assert x.grad is not None
+            return x.grad.sum().item()
+
+        work = Work(warm(step), range(6, 10))
+        assert (work.plans, work.misses) == (0, 0)
+
+
 def test_a_dropout_of_nothing_is_a_part_of_its_models_call() -> None:
     plain = Work(warm(perceptron()), range(6, 10))
     drop = nn.Dropout(0.0)
