@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from types import FunctionType
 from typing import Any
@@ -61,13 +62,14 @@ class _Tree:
     Nothing here refers to the module itself: its tree goes with it.
     """
 
-    __slots__ = ("_dicts", "_forwards", "_held", "_ids", "_rows", "kind", "tensors")
+    __slots__ = ("_dicts", "_forwards", "_held", "_ids", "_rows", "kind", "places", "tensors")
 
     def __init__(self, root: Any) -> None:
         self._dicts: list[dict[str, Any]] = []  # the modules' attributes
         self._rows: list[Collection[Any]] = []  # the lists, tuples and dicts in them
         self._forwards: list[tuple[type[Any], Any]] = []
         self.tensors: list[Tensor] = []
+        self.places: list[tuple[Any, Any]] = []  # of those: what each stands in, under which key
         self.kind: _Kind | None = None
         words: list[Any] = []  # everything besides tensors that the result depends on
         if self._walk(root, words):
@@ -76,7 +78,7 @@ class _Tree:
             if self.kind is None:
                 self.kind = _kinds[key] = _Kind(type(root).__name__)
         else:
-            self._dicts, self._rows, self._forwards, self.tensors = [], [], [], []
+            self._dicts, self._rows, self._forwards, self.tensors, self.places = [], [], [], [], []
         self._held = list(self._values())  # as long as they are held, ids tell them apart
         self._ids = list(map(id, self._held))
 
@@ -100,26 +102,27 @@ class _Tree:
             self._dicts.append(attributes)
             self._forwards.append((cls, cls.forward))
             words += (cls, cls.forward, *attributes)
-            for v in attributes.values():
-                if not self._note(v, words, modules, numbers):
+            for name, v in attributes.items():
+                if not self._note(v, words, modules, numbers, (attributes, name)):
                     return False
         return True
 
-    def _note(self, value: Any, words: list[Any], modules: list[Any], numbers: dict[int, int]) -> bool:
+    def _note(self, value: Any, words: list[Any], modules: list[Any], numbers: dict[int, int], at: Any) -> bool:
         """Note an attribute; False for one whose part in the result is not known."""
         cls = value.__class__
-        words.append(cls)
+        words.append(Tensor if isinstance(value, Tensor) else cls)  # a tensor may stand in for a parameter
         if cls in PLAIN:
             words.append(value)
         elif cls is float:
             words.append(repr(value))
         elif isinstance(value, Tensor):
             self.tensors.append(value)
+            self.places.append(at)
         elif cls is list or cls is tuple or cls is dict:
-            items = value.values() if cls is dict else value
-            self._rows.append(items)
-            words += (len(value), *(value if cls is dict else ()))
-            return all(self._note(v, words, modules, numbers) for v in items)
+            keys = list(value) if cls is dict else range(len(value))
+            self._rows.append(value.values() if cls is dict else value)
+            words += (len(value), *(keys if cls is dict else ()))
+            return all(self._note(value[k], words, modules, numbers, (value, k)) for k in keys)
         elif cls is FunctionType or cls is frozenset or _is_frozen(cls):
             words.append(value)
             return cls is not FunctionType or _is_ours(value)
@@ -150,19 +153,36 @@ def whole_call(
     kind, tensors = _known(module)
     if kind is None or kind.apart or not _plain(args) or (kwargs and not _plain(kwargs.values())):
         return forward(module, args, kwargs)
-    found = kind
+    found, own = kind, ref(module)
     found.calls += 1
-
-    own = ref(module)
 
     def run(args: Args, tensors: list[Tensor], **kwargs: Any) -> Any:
         found.made_one(args)
         alive = own()
         if alive is None:
             raise LookupError(found.__name__)
-        return forward(alive, args, kwargs)
+        if _known(alive)[1] is tensors:
+            return forward(alive, args, kwargs)
+        with _standing_in(alive, found, tensors):  # the call is made again, with others
+            return forward(alive, args, kwargs)
 
     return call_late(found, (args, tensors), kwargs, run)
+
+
+@contextmanager
+def _standing_in(module: Any, kind: _Kind, tensors: list[Tensor]) -> Iterator[None]:
+    """A block in which these are the tensors of a module's tree. Raises LookupError where that became another."""
+    if _known(module)[0] is not kind or any(type(held) is tuple for held, _ in _trees[module].places):
+        raise LookupError(kind.__name__)
+    places = _trees[module].places
+    before = [held[key] for held, key in places]
+    try:
+        for (held, key), t in zip(places, tensors, strict=True):
+            held[key] = t
+        yield
+    finally:
+        for (held, key), t in zip(places, before, strict=True):
+            held[key] = t
 
 
 def _known(module: Any) -> tuple[_Kind | None, list[Tensor]]:

@@ -13,7 +13,8 @@ from weakref import ref
 import numpy as np
 import pytest
 
-from anneal import nn
+from anneal import autograd, nn
+from anneal.func import functional_call
 from anneal.nn import functional as F
 from anneal.tensor import Tensor, jit
 
@@ -167,3 +168,59 @@ def test_a_captured_layer_may_be_called_from_several_lines(name: str) -> None:
     for y in found:
         first, wanted = (v[0] if isinstance(v, tuple) else v for v in (y, layer(*args, **options)))
         np.testing.assert_allclose(first.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "Linear": lambda: nn.Linear(3, 3),
+    "Sequential": lambda: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)),
+    "norm": lambda: nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.LayerNorm(3)),
+    "GRUCell": lambda: nn.GRUCell(3, 3),
+    "attention": lambda: nn.TransformerEncoderLayer(3, 1, 4, dropout=0.0, batch_first=True),
+}
+WAYS: dict[str, Callable[[Tensor, list[Tensor]], list[Tensor | None]]] = {
+    "grad": lambda loss, given: list(autograd.grad(loss, given)),
+    "inputs": lambda loss, given: [loss.backward(inputs=given), *[t.grad for t in given]][1:],  # type: ignore[func-returns-value]
+    "retained": lambda loss, given: [
+        *[t.retain_grad() for t in given],  # type: ignore[func-returns-value]
+        loss.backward(),  # type: ignore[func-returns-value]
+        *[t.grad for t in given],
+    ][len(given) + 1 :],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_gradients_of_what_stands_in_for_a_layers_tensors(name: str, way: str) -> None:
+    """Computed parameters of `functional_call`, and computed arguments: the call made again is with them, not with the
+    layer's own tensors, which stand there again by then."""
+    layer, x = LAYERS[name](), Tensor(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3))
+    own = dict(layer.named_parameters())
+    found = []
+    for before in (True, False):
+        fast = {n: p * 0.5 + 0.1 for n, p in own.items()}
+        y, given = x * 1.0, list(fast.values())
+        if before:  # leaves of the same values, for which no call is made again
+            given = [nn.Parameter(t.detach()) for t in given]
+            fast = dict(zip(own, given, strict=True))
+        loss = (functional_call(layer, fast, y) ** 3 + y).sum()
+        got = WAYS["inputs" if before else way](loss, given)
+        found.append([g.numpy() for g in got if g is not None])
+    assert len(found[0]) == len(own)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert all(vars_of is own[n] for n, vars_of in layer.named_parameters())
+
+
+def test_a_step_of_maml_goes_through_inner_steps() -> None:
+    layer, x = nn.Linear(1, 1, bias=False), Tensor([[2.0]])
+    layer.weight.assign(Tensor([[1.0]]))
+    for _ in range(4):
+        fast: dict[str, Tensor] = dict(layer.named_parameters())
+        for _ in range(2):  # (2 w)**2 has the slope 8 w
+            loss = (functional_call(layer, fast, x) ** 2).sum()
+            (slope,) = autograd.grad(loss, list(fast.values()), create_graph=True)
+            fast = {"weight": fast["weight"] - 0.05 * slope}
+        layer.zero_grad()
+        functional_call(layer, fast, x).sum().backward()
+        assert layer.weight.grad is not None
+        np.testing.assert_allclose(layer.weight.grad.item(), 2 * 0.6**2, rtol=1e-6)
