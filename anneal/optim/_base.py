@@ -534,7 +534,9 @@ class Optimizer(StepHooks, Explained):
             if isinstance(owner, ParameterGroup):
                 if name != "lr":
                     self._group_state(owner, name).assign(Tensor(array, device=owner.rate.device))
-                elif np.float32(_states.rate_of(owner)) != (rate := np.float32(array.reshape(-1)[0])):  # settings tell more
+                elif np.float32(_states.rate_of(owner)) != (
+                    rate := np.float32(array.reshape(-1)[0])
+                ):  # settings tell more
                     owner["lr"] = float(rate)
             elif not type(self).__module__.startswith("anneal."):  # a user's own step keeps any state, as in torch
                 mine = self.state[owner]

@@ -50,7 +50,7 @@ def rate_of(settings: Mapping[str, Any]) -> float:
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether a setting stays as it is; of tensors and arrays, whether it is the same one."""
+    """True if two values of a setting are equal: tensors and arrays only if they are one object."""
     return old is new or not any(isinstance(v, (Tensor, np.ndarray)) for v in (old, new)) and bool(old == new)
 
 

@@ -564,8 +564,9 @@ _ARENA = arena()
 
 def reset(n: Numbering | None) -> None:
     """Begin a new numbering, since something was computed."""
-    left = [(ref(u), line) for r, line in tuple(here.plain) if (u := lazy_node(r())) is not None]
-    LEARNED.outlived.extend(left)
+    noted = [(t, u, line) for r, line in tuple(here.plain) if (u := lazy_node(t := r())) is not None]
+    LEARNED.outlived.extend([(ref(u), line) for _, u, line in noted])
+    LEARNED.carry([line for t, _, line in noted if t._wants])  # a leaf, which nothing may ever read
     here.plain.clear()
     here.computations += 1
     ended, here.calls = here.calls, []

@@ -10,7 +10,7 @@ import pytest
 
 import anneal as an
 from anneal import nn, optim
-from anneal.errors import DataError, GradientError, SettingError
+from anneal.errors import DataError, GradientError, SettingError, UserError
 from anneal.tensor import Tensor, jit, no_grad
 
 Array = np.ndarray[Any, Any]
@@ -474,5 +474,5 @@ def test_an_optimiser_with_a_step_of_its_own_has_any_settings(own: dict[str, Any
 def test_settings_of_ours_are_looked_at_as_before() -> None:
     for make in (optim.SGD, optim.Adam, optim.LBFGS):
         for lr in (None, -1.0, Tensor(0.5)):
-            with pytest.raises(SettingError, match="lr is a"):
+            with pytest.raises(UserError, match="lr is a"):
                 make([nn.Parameter([1.0])], lr=lr)  # type: ignore[arg-type]

@@ -304,6 +304,27 @@ def test_a_leaf_of_numbers_that_follow_from_none_is_the_same_in_each_round() -> 
         assert (work.plans, work.misses) == (0, 0)
 
 
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_parameter_that_is_made_of_itself_in_each_round_is_computed(reads: bool) -> None:
+    """A codebook that follows its means (VQ-VAE): its graph, and the memory below it, grew with every round."""
+    model, held = nn.Linear(3, 3), [nn.Parameter(Tensor(np.ones((4, 3), np.float32)))]
+    expected = np.ones((4, 3), np.float32)
+
+    def step(n: int) -> float:
+        nonlocal expected
+        x = Tensor(np.full((8, 3), n / 8, np.float32))
+        loss = ((model(x) + (held[0].detach().sum(0) if reads else 0)) ** 2).mean()
+        held[0] = nn.Parameter(held[0] * 0.9 + 0.1 * x[:4])
+        expected = expected * 0.9 + np.float32(0.1) * n / 8
+        loss.backward()
+        return loss.item()
+
+    Work(warm(step), range(6, 10))
+    work = Work(step, range(10, 14))
+    assert (work.plans, work.misses) == (0, 0)
+    np.testing.assert_allclose(held[0].tolist(), expected, rtol=1e-5)
+
+
 def test_a_dropout_of_nothing_is_a_part_of_its_models_call() -> None:
     plain = Work(warm(perceptron()), range(6, 10))
     drop = nn.Dropout(0.0)
