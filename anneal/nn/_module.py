@@ -441,7 +441,8 @@ class Module(Hooked, Stateful, Explained):
         >>> nn.Dropout(0.5).train(False)(Tensor([1.0]))
         Tensor([1.], dtype=float32)
         """
-        seen, left = set(), [self]
+        seen: set[int] = set()
+        left: list[Module] = [self]
         while left:
             m = left.pop()
             own = type(m).train is not Module.train or "train" in vars(m)
