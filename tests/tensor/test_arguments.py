@@ -78,8 +78,7 @@ _NUMBERS = _NEVER | {
     "bools",
     "no elements",
     "bool tensor",
-    "0-d",
-}
+}  # a tensor of one number stands for it, as in torch
 MUST_RAISE: dict[str, set[str]] = {
     "int": _INTS | {"None", "pair", "one", "empty tuple", "empty list"},
     "int | None": _INTS | {"pair", "one", "empty tuple", "empty list"},
