@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable
 from itertools import chain
 from types import FunctionType
 from typing import Any
@@ -163,15 +162,15 @@ def whole_call(
             raise LookupError(found.__name__)
         if _known(alive)[1] is tensors:
             return forward(alive, args, kwargs)
-        with _standing_in(alive, found, tensors):  # the call is made again, with others
-            return forward(alive, args, kwargs)
+        # the call is made again, with others
+        return _with_others(alive, found, tensors, lambda: forward(alive, args, kwargs))
 
     return call_late(found, (args, tensors), kwargs, run)
 
 
-@contextmanager
-def _standing_in(module: Any, kind: _Kind, tensors: list[Tensor]) -> Iterator[None]:
-    """A block in which these are the tensors of a module's tree. Raises LookupError where that became another."""
+def _with_others(module: Any, kind: _Kind, tensors: list[Tensor], call: Callable[[], Any]) -> Any:
+    """The result of a call in which these are the tensors of a module's tree. Raises LookupError where that became
+    another."""
     if _known(module)[0] is not kind or any(type(held) is tuple for held, _ in _trees[module].places):
         raise LookupError(kind.__name__)
     places = _trees[module].places
@@ -179,7 +178,7 @@ def _standing_in(module: Any, kind: _Kind, tensors: list[Tensor]) -> Iterator[No
     try:
         for (held, key), t in zip(places, tensors, strict=True):
             held[key] = t
-        yield
+        return call()
     finally:
         for (held, key), t in zip(places, before, strict=True):
             held[key] = t
