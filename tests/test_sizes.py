@@ -72,7 +72,12 @@ FEATURES: dict[str, dict[str, int]] = {
     "gradients through memory that is read, shared, replaced or spent": {"transforms": 2, "tensor": 1},
     "Jacobians and Hessians with all of torch's arguments": {"autograd": 2, "transforms": 1},
     # results and gradients that were wrong, silently, in whole programs, and settings that were refused
-    "train() of parts, gradients of computed parameters, settings of own optimisers": {"nn": 4, "optim": 2, "ops": 1},
+    "train() of parts, gradients of computed parameters, settings of own optimisers": {
+        "nn": 4,
+        "optim": 2,
+        "ops": 1,
+        "runtime": 1,
+    },
     "attention without its square": {"codegen": 109, "schedule": 27, "backend": 1, "ops": 8},
     "precision as in torch": {
         "schedule": 35,
