@@ -13,7 +13,7 @@ from anneal.nn._state import Stateful
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, Explained, locate, said, shorten
-from anneal.runtime import forbid_in_capture, here, outdate_captures
+from anneal.runtime import forbid_in_capture, here, note_plain, outdate_captures
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import zero_gradient
 from anneal.uop import arena
@@ -98,7 +98,7 @@ class Module(Hooked, Stateful, Explained):
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )
             if isinstance(value, _PLAIN) and isinstance(before, _PLAIN):
-                here.tensors.set_plain(self, name, before, value)
+                note_plain(self, name, before, value)
             else:
                 outdate_captures(f"{type(self).__name__}.{name} was set")
         if here.modules is not None and type(value) is Tensor and name not in self._registered:

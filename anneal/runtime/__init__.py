@@ -19,13 +19,14 @@ from anneal.runtime.context import (
     forbid_in_jit,
     here,
     modes,
+    note_plain,
     observed,
     outdate_captures,
     resolve_device,
     set_default_device,
     set_float32_products,
     watched,
-)
+)  # fmt: skip
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, mapped
 from anneal.runtime.late import (
     PLAIN,

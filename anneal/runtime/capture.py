@@ -11,7 +11,7 @@ from weakref import ref
 from anneal import schedule
 from anneal.backend import Array, Storage, numpy_dtype
 from anneal.errors import JitError
-from anneal.runtime.context import here
+from anneal.runtime.context import found_generation, here
 from anneal.runtime.guards import Failure
 from anneal.runtime.handle import Handle, Handles, Ref, emptied, filled
 from anneal.runtime.launch import Execution, Round, Rounds, Scratch, compiled, copy_of
@@ -93,7 +93,7 @@ class Capture:
         self.name, self.device, self.guards = run.name, run.device(), run.guards
         self.lock = self.device.lock
         self.tensors = here.tensors
-        self.generation, self.flags = self.tensors.generation or self.tensors.renewed(), self.tensors.flags
+        self.generation, self.flags = self.tensors.generation or found_generation(), self.tensors.flags
         self.bound = dict(run.call.bound)  # the values of Variables: the arguments', and those that calls find
         self.drawn = run.drawn
         return {id(s): n for n, s in enumerate(run.call.storages)}
@@ -313,7 +313,7 @@ class Capture:
         """True if something that the capture depends on has changed."""
         now = self.tensors
         return (
-            self.generation != (now.generation or now.renewed())
+            self.generation != (now.generation or found_generation())
             or (self.flags != now.flags and self.flag_changed() is not None)
             or _GONE in map(type, map(target, self._seen))
             or self.guards.failure() is not None

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from anneal.runtime.steps import Launch, Step
     from anneal.schedule import Plan
 
-# so many at most: of plain attributes that were set, and of generations that may come back
-_PLAIN_ATTRIBUTES, _GENERATIONS = 1 << 12, 64
-
 Observer: TypeAlias = "Callable[[Step], None]"
 Watcher: TypeAlias = "Callable[[UOp, Launch], None]"
 
@@ -44,13 +41,13 @@ class Tensors:
         self.leaves: WeakValueDictionary[int, Handle] = WeakValueDictionary()
         # The guard generation: changes that no guard sees begin another, and a capture holds within one. Plain
         # attributes of modules that are set back to what they were bring the earlier one back (train and eval in turn).
-        self.generation = 1  # 0 where it is to be found anew (`renewed`)
-        self._numbers = count(2)  # of further generations
-        self._changes = 0  # so that who finds the generation knows of other threads' changes meanwhile
+        self.generation = 1  # 0 where `found_generation` finds it
+        self.numbers = count(2)  # of further generations
+        self.changes = 0  # so that who finds the generation knows of other threads' changes meanwhile
         # those attributes that are not as they were: as they were, and as they are
-        self._plain: dict[tuple[int, str], tuple[ref[Any], Any, Any]] = {}
+        self.plain: dict[tuple[int, str], tuple[ref[Any], Any, Any]] = {}
         # by those attributes, with the references that their keys have the numbers of
-        self._generations: dict[frozenset[Any], tuple[int, list[ref[Any]]]] = {frozenset(): (1, [])}
+        self.generations: dict[frozenset[Any], tuple[int, list[ref[Any]]]] = {frozenset(): (1, [])}
         self.flags = 0  # counts the changes of `requires_grad` of tensors that are there: captures look at theirs then
         self.trees = (
             0  # counts attributes of modules that were set or deleted, but for those of plain values and tensors
@@ -68,37 +65,6 @@ class Tensors:
         # nodes of what the reverse of its call reads, which nobody else has; memory of a result that a tensor shows is
         # that tensor's.
         self.kept: WeakKeyDictionary[UOp, tuple[UOp | None, Nodes]] = WeakKeyDictionary()
-
-    def outdate(self, why: str) -> None:
-        """Begin a generation that was not there before, because of `why`."""
-        begun = next(self._numbers)
-        self.outdated = why
-        self._changes += 1
-        self._plain, self._generations, self.generation = {}, {frozenset(): (begun, [])}, begun
-
-    def set_plain(self, owner: object, name: str, before: Any, value: Any) -> None:
-        """Note that an attribute of `owner` became another bool, number or text."""
-        r = ref(owner)
-        _, first, _ = self._plain.pop((id(r), name), (r, before, before))
-        if type(first) is not type(value) or first != value:
-            self._plain[id(r), name] = r, first, value
-        self._changes += 1
-        self.outdated, self.generation = f"{type(owner).__name__}.{name} was set", 0
-
-    def renewed(self) -> int:
-        """The generation, found by the attributes that are not as they were."""
-        changes, known, plain = self._changes, self._generations, list(self._plain.items())
-        if len(plain) > _PLAIN_ATTRIBUTES or len(known) > _GENERATIONS:
-            self.outdate(self.outdated)
-            return self.generation
-        key = frozenset([(*at, type(x), x) for at, (_, _, x) in plain])
-        if key not in known:
-            known[key] = next(self._numbers), [r for _, (r, _, _) in plain]
-        found, _ = known[key]
-        self.generation = found
-        if changes != self._changes:
-            self.generation = 0
-        return found
 
     def live_leaves(self) -> Handles:
         """The live tensors on which requires_grad was set."""
@@ -232,7 +198,46 @@ def outdate_captures(why: str) -> None:
     Args:
         why: the reason, as text.
     """
-    here.tensors.outdate(why)
+    tensors, begun = here.tensors, next(here.tensors.numbers)
+    tensors.outdated = why
+    tensors.changes += 1
+    tensors.plain, tensors.generations, tensors.generation = {}, {frozenset(): (begun, [])}, begun
+
+
+def note_plain(owner: object, name: str, before: Any, value: Any) -> None:
+    """Note that an attribute of a module, which no guard may see, became another bool, number or text.
+
+    Args:
+        owner: the module, and the attribute's `name`.
+        before: the value that it had, and the `value` that it has.
+    """
+    tensors, r = here.tensors, ref(owner)
+    _, first, _ = tensors.plain.pop((id(r), name), (r, before, before))
+    if type(first) is not type(value) or first != value:
+        tensors.plain[id(r), name] = r, first, value
+    tensors.changes += 1
+    tensors.outdated, tensors.generation = f"{type(owner).__name__}.{name} was set", 0
+
+
+# so many at most: of plain attributes that were set, and of generations that may come back
+_PLAIN, _GENERATIONS = 1 << 12, 64
+
+
+def found_generation() -> int:
+    """The generation, by the plain attributes that are not as they were."""
+    tensors = here.tensors
+    changes, known, plain = tensors.changes, tensors.generations, list(tensors.plain.items())
+    if len(plain) > _PLAIN or len(known) > _GENERATIONS:
+        outdate_captures(tensors.outdated)
+        return tensors.generation
+    key = frozenset([(*at, type(x), x) for at, (_, _, x) in plain])
+    if key not in known:
+        known[key] = next(tensors.numbers), [r for _, (r, _, _) in plain]
+    found, _ = known[key]
+    tensors.generation = found
+    if changes != tensors.changes:
+        tensors.generation = 0
+    return found
 
 
 def set_float32_products(precision: str) -> None:

@@ -20,7 +20,7 @@ from anneal.errors import JitError, SettingError
 from anneal.frozen import frozen
 from anneal.runtime.calls import exchanges
 from anneal.runtime.capture import Capture
-from anneal.runtime.context import here
+from anneal.runtime.context import found_generation, here
 from anneal.runtime.execution import realize
 from anneal.runtime.flowing import Flowing, trace, unmarked
 from anneal.runtime.guards import ArrayGiven, Failure, Guards, flatten
@@ -35,13 +35,6 @@ P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
 T = TypeVar("T")
-
-# The most captures of one function, and calls that may become one; beyond it the one that was unused longest is
-# dropped, with its memory.
-_CAPTURES = 128
-_FLOWS = "gradients flow"  # in the reason
-_NO_NAMES = ("dict",)  # the structure of no arguments by name
-_REASONS = 32  # the last reasons for captures that a function keeps
 
 
 @frozen
@@ -67,6 +60,14 @@ class _Last:
     doubted: bool = False  # whether its numbers were others than those of the run before
     read: Sequence[Ref] = ()  # tensors
     returned: Sequence[Ref] = ()
+
+
+# The most captures of one function, and calls that may become one; beyond it the one that was unused longest is
+# dropped, with its memory.
+_CAPTURES = 128
+_FLOWS = "gradients flow"  # in the reason
+_NO_NAMES = ("dict",)  # the structure of no arguments by name
+_REASONS = 32  # the last reasons for captures that a function keeps
 
 
 class Jit(Generic[P, R]):
@@ -350,7 +351,7 @@ class Jit(Generic[P, R]):
         self._tell(key, captured)
         if captured:
             captured.check_idle()
-            if captured.generation == (captured.tensors.generation or captured.tensors.renewed()):
+            if captured.generation == (captured.tensors.generation or found_generation()):
                 del self.captures[key]  # a guard failed: it starts anew
             else:
                 self.captures[key] = None  # its generation may come back, and it is closed
@@ -428,7 +429,7 @@ class Jit(Generic[P, R]):
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
         if captured:
             now = captured.tensors
-            if captured.generation != (now.generation or now.renewed()):
+            if captured.generation != (now.generation or found_generation()):
                 cause = Failure(f"guard generation ({now.outdated})", str(captured.generation), str(now.generation))
             else:
                 cause = captured.flag_changed() or captured.guards.failure() or Failure("a guard", "held", "failed")
@@ -480,7 +481,7 @@ def _name_of(function: Any) -> str:
 
 
 def _stamp() -> tuple[int, int]:
-    return here.tensors.generation or here.tensors.renewed(), here.tensors.flags
+    return here.tensors.generation or found_generation(), here.tensors.flags
 
 
 def _said(kind: Any) -> str:

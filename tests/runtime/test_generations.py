@@ -114,8 +114,8 @@ def test_settings_without_end_are_forgotten() -> None:
         m.scale = 1.0 + n
         np.testing.assert_allclose(f(x).numpy(), wanted(m), rtol=1e-6)
     tensors = an.runtime.here.tensors
-    assert len(tensors._generations) <= 65
-    assert len(tensors._plain) <= 4096
+    assert len(tensors.generations) <= 65
+    assert len(tensors.plain) <= 4096
 
 
 def test_a_change_that_no_value_undoes_captures_again() -> None:
