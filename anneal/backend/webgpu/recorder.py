@@ -13,7 +13,6 @@ import numpy as np
 
 from anneal.backend import compiler
 
-# as record.c has them
 _FUNCTIONS = (
     "wgpuDeviceCreateCommandEncoder", "wgpuCommandEncoderBeginComputePass", "wgpuComputePassEncoderSetPipeline",
     "wgpuComputePassEncoderSetBindGroup", "wgpuComputePassEncoderDispatchWorkgroups", "wgpuComputePassEncoderEnd",
