@@ -408,12 +408,12 @@ class DirectQueue(Queue):
             dispatch(handle, x, y, z)
 
     def encode(self, dispatches: Handles) -> Any:
-        if self._recorder:
-            if dispatches.packed is None:
-                dispatches.packed = self._recorder(dispatches)
-            return dispatches.packed
         lib, null = self._lib, self._ffi.NULL
         with self._guard:
+            if self._recorder:
+                if dispatches.packed is None:
+                    dispatches.packed = self._recorder(dispatches)
+                return self._ffi.cast("WGPUCommandEncoder", dispatches.packed())
             encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
             handle = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
             self._record(handle, dispatches)
@@ -423,11 +423,8 @@ class DirectQueue(Queue):
 
     def _finish(self, encoder: Any) -> Any:
         lib = self._lib
-        if isinstance(encoder, partial):
-            commands = self._ffi.cast("WGPUCommandBuffer", encoder())
-        else:
-            commands = lib.wgpuCommandEncoderFinish(encoder, self._ffi.NULL)
-            lib.wgpuCommandEncoderRelease(encoder)
+        commands = lib.wgpuCommandEncoderFinish(encoder, self._ffi.NULL)
+        lib.wgpuCommandEncoderRelease(encoder)
         return self._ffi.gc(commands, lib.wgpuCommandBufferRelease)
 
     def _copy(self, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:

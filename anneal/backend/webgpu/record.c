@@ -1,5 +1,4 @@
-/* Records dispatches by the functions of webgpu.h: one call for a command buffer, where Python needs three for each
-   dispatch. Its types say no more of WebGPU's objects than that they are pointers. */
+/* Records dispatches by the functions of webgpu.h: one call for a pass, where Python needs three for each dispatch. Its types say no more of WebGPU's objects than that they are pointers. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -11,8 +10,6 @@ struct functions {
     void (*dispatch)(void *pass, uint32_t x, uint32_t y, uint32_t z);
     void (*end)(void *pass);
     void (*release_pass)(void *pass);
-    void *(*finish)(void *encoder, const void *descriptor);
-    void (*release_encoder)(void *encoder);
 };
 
 struct dispatch {
@@ -20,7 +17,7 @@ struct dispatch {
     uint32_t x, y, z;
 };
 
-/* A command buffer of one pass over dispatches. */
+/* An encoder, with one pass over dispatches. */
 void *record(const struct functions *f, void *device, const struct dispatch *d, int64_t count)
 {
     void *encoder = f->encoder(device, NULL), *pass = f->begin(encoder, NULL), *last = NULL;
@@ -32,7 +29,5 @@ void *record(const struct functions *f, void *device, const struct dispatch *d, 
     }
     f->end(pass);
     f->release_pass(pass);
-    void *commands = f->finish(encoder, NULL);
-    f->release_encoder(encoder);
-    return commands;
+    return encoder;
 }

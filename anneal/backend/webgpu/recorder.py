@@ -1,4 +1,4 @@
-"""A recorder of dispatches in C (`record.c`): one call for a command buffer, which needs no Python while it runs."""
+"""A recorder of dispatches in C (`record.c`): one call for a pass, where Python needs three for each dispatch."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ import numpy as np
 
 from anneal.backend import compiler
 
-_FUNCTIONS = (
+_FUNCTIONS = (  # as `functions` of record.c has them
     "wgpuDeviceCreateCommandEncoder", "wgpuCommandEncoderBeginComputePass", "wgpuComputePassEncoderSetPipeline",
     "wgpuComputePassEncoderSetBindGroup", "wgpuComputePassEncoderDispatchWorkgroups", "wgpuComputePassEncoderEnd",
-    "wgpuComputePassEncoderRelease", "wgpuCommandEncoderFinish", "wgpuCommandEncoderRelease",
+    "wgpuComputePassEncoderRelease",
 )  # fmt: skip
 _DISPATCH = np.dtype([("pipeline", np.uintp), ("group", np.uintp), ("size", np.uint32, 3)], align=True)
 
 
 def recorder(ffi: Any, lib: Any, device: Any) -> Callable[[Iterable[Any]], partial[Any]]:
-    """A function that makes of dispatches a call, which gives the address of a command buffer of one pass over
-    them.
+    """A function that makes of dispatches a call, which gives the address of an encoder with one pass over them.
 
     Raises SubprocessError or OSError where nothing can be compiled.
 
