@@ -12,7 +12,7 @@ from anneal.backend import HOST, Array, dtype_of, get_device, numpy_dtype
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.checks import is_tensor, said
-from anneal.runtime import at_once, buffer_leaf, here, host_storage, realize, tensor_class
+from anneal.runtime import at_once, buffer_leaf, here, host_storage, tensor_class
 from anneal.uop import DTYPES, DType, Op, UOp, by_name, const, dtypes
 from anneal.uop.sizes import most, symbolic_arg
 
@@ -184,6 +184,8 @@ def memory_of_constant(u: UOp, device: str) -> UOp | None:
     while value.op in (Op.EXPAND, Op.RESHAPE):
         value = value.src[0]
     if value.op is not Op.CONST:
+        from anneal.runtime import realize  # what computes is imported when something is computed
+
         t = tensor_class()._from_uop(u.then(Op.CONTIGUOUS), device)
         realize([t])
         return t.uop  # type: ignore[no-any-return]

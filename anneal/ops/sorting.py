@@ -257,23 +257,23 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
             raise ShapeError(f"q is a float or a vector of floats, not {said(q)}")
         given = q.cast(rows.dtype).reshape(-1)
         shares = [given[i : i + 1] for i in range(given.shape[0])]
-    order, out = rows.argsort(), []
+    order, out, title = rows.argsort(), [], "nanquantile" if is_tensor(last) else "quantile"
     for share in shares:
         place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
         low = place.detach().floor()
-        below, above = [taken(rows, taken(order, _place(e, share))) for e in (low, place.detach().ceil())]
+        below, above = [taken(rows, taken(order, _place(title, e, share))) for e in (low, place.detach().ceil())]
         out.append(from_rows(x, _between(below, above, place - low, low, interpolation).squeeze(-1), axis, keepdim))
     one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
     return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
 
 
-def _place(at: Tensor, share: Any) -> Tensor:
+def _place(title: str, at: Tensor, share: Any) -> Tensor:
     """A place, int32; the cpu refuses that of a share beyond 0 to 1, which is a tensor."""
     at = at.cast(INT32)
     if not is_tensor(share):
         return at
     right = ((share >= 0) & (share <= 1)).expand(at.shape)
-    return at._new_plain(refused("quantile", at.device, at.uop, right.uop, "q lies in 0 to 1; these do not"))
+    return at._new_plain(refused(title, at.device, at.uop, right.uop, "q lies in 0 to 1; these do not"))
 
 
 def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str) -> Tensor:

@@ -15,8 +15,8 @@ import pytest
 
 import anneal as an
 from anneal import inspect, settings
-from anneal.backend import get_device
-from anneal.backend.cpu import CpuDevice, compiler, in_c
+from anneal.backend import compiler, get_device
+from anneal.backend.cpu import CpuDevice, in_c
 from anneal.cli._app import run
 from anneal.inspect.checking import check
 from anneal.schedule import graph
