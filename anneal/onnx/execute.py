@@ -65,6 +65,7 @@ class GraphRun:
     _: KW_ONLY
     reads: bool | str = True
     training: bool = False
+    float64: str = "float32"
     watch: Any = None
     held: int = 0  # elements of arrays that nodes made on the host
     work: int = 0  # elements that sums and extremes go through so far
@@ -226,7 +227,7 @@ class GraphRun:
         if isinstance(array, Sizes):
             return kinds.tensor_of(array, self.device)
         try:
-            t = kinds.device_array(array, self.device, constant=id(array) in self.constants.fixed)
+            t = kinds.device_array(array, self.device, self.float64, constant=id(array) in self.constants.fixed)
         except DTypeError as e:
             raise OnnxError(str(e)) if node is None else node.fault(str(e)) from None
         if self.is_fixed(array):
@@ -339,7 +340,7 @@ class NodeCall:
         found = None if loose else memo.results.get(key)
         if found is None:
             made = array() if callable(array) else array
-            found = (kinds.device_array(np.asarray(made), run.device),)
+            found = (kinds.device_array(np.asarray(made), run.device, run.float64),)
             if not loose:
                 memo.fix(found[0])
                 memo.results[key] = found

@@ -196,12 +196,14 @@ class LoadedModel:
         program: ModelProgram,
         device: str,
         budget: int = BUDGET,
+        float64: str = "float32",
         elements: int | None = None,
         shapes: ByName | None = None,
     ) -> None:
         self.program = program
         self.device = device
         self.budget = budget
+        self.float64 = float64
         self.elements = elements
         graph = program.graph
         self.bounds = SizeBounds(shapes or {}, graph.inputs)
@@ -254,6 +256,7 @@ class LoadedModel:
             justified if self.elements is None else self.elements,
             reads=reads,
             training=training,
+            float64=self.float64,
             watch=watch,
         )
 
@@ -299,7 +302,7 @@ class LoadedModel:
         try:
             # values for a plan with Variables are uploaded to memory with room for the largest sizes
             place = device_array if self.bounds.variables.keys() & set(info.shape or ()) else uploaded
-            return place(value, self.device)
+            return place(value, self.device, self.float64)
         except DTypeError as e:
             raise OnnxError(f"input {info.name!r}: {e}") from None
 

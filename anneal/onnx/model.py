@@ -36,6 +36,7 @@ def load(
     *,
     shapes: Mapping[str, Any] | None = None,
     structure_only: bool = False,
+    float64: str = "float32",
     budget: int = BUDGET,
     elements: int | None = None,
 ) -> Model:
@@ -50,6 +51,7 @@ def load(
             bounds names it. Each value of a name without bounds has a plan of its own. See `Model.sizes`.
         structure_only: leave the weights: what the graph looks like can be asked, and nothing run. Works for files
             whose weights are missing, and for models with gaps.
+        float64: what becomes of float64 on a device that has none: "float32", or "error".
         budget: how many nodes one run may execute besides those of the main graph: those of subgraphs and functions are
             counted each time, four that are replayed together as one.
         elements: how many one value may have; 256 for each number in the file and in the inputs if None, or 67 million
@@ -65,13 +67,15 @@ def load(
     >>> model.run({"x": [1.0, 2.0]})
     {'y': Tensor([1., 2.], dtype=float32)}
     """
+    if float64 not in ("float32", "error"):
+        raise OnnxError(f'load: float64 is "float32" or "error", not {float64!r}')
     device = device or default_device()
     if not structure_only:
         threading.Thread(target=_open, args=(device,)).start()  # it takes as long as reading does
     with progress.work("reading the model"):
         proto, folder, large = parsed(source)
         program = program_of(proto, reader_of(folder, large, structure_only=structure_only))
-    model = Model(program, device, budget, elements, shapes)
+    model = Model(program, device, budget, float64, elements, shapes)
     if not structure_only and (gaps := model.gaps()):
         raise OnnxError(told(gaps), gaps)
     return model
@@ -91,6 +95,7 @@ class Model(LoadedModel):
     Args:
         device: the name of the device.
         budget: the number of nodes that one run may execute.
+        float64: the handling of float64 on a device without it: "float32" or "error".
         elements: the largest number of elements of one value; None: by the size of the file and of the inputs.
     """
 
@@ -242,7 +247,7 @@ class OnnxModule(Module):
             own = name if not name.startswith("_") and name and not hasattr(Module, name) else f"p{name}"
             while own in vars(self):
                 own += "_"
-            tensor = device_array(array, model.device, constant=True)
+            tensor = device_array(array, model.device, model.float64, constant=True)
             setattr(self, own, tensor.requires_grad_(array.ndim > 0 and name not in statistics))
             self._names[path, name] = own
         self.realize()

@@ -523,7 +523,7 @@ class _Part:
         if not fits_device(value.dtype) or not value.size:
             raise _UnfitError
         try:
-            return uploaded(value, run.device)
+            return uploaded(value, run.device, run.float64)
         except DTypeError:
             raise _UnfitError from None
 

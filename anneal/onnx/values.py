@@ -93,9 +93,9 @@ def fits_device(dtype: NpDType) -> bool:
     return dtype in _PLAIN or dtype.name in _ON_DEVICE
 
 
-def device_array(array: Any, device: str, *, constant: bool = False) -> Tensor:
+def device_array(array: Any, device: str, float64: str = "float32", *, constant: bool = False) -> Tensor:
     """An array as a Tensor on a device. On one without 64-bit integers they become 32-bit ones if their values allow;
-    float64 becomes float32 where the device has none. A `constant`, which nobody writes, is not
+    float64 becomes float32 where the device has none, if `float64` says so. A `constant`, which nobody writes, is not
     copied before it is uploaded.
 
     Raises DTypeError for elements that the device cannot hold.
@@ -108,7 +108,7 @@ def device_array(array: Any, device: str, *, constant: bool = False) -> Tensor:
         return Tensor(wrap_array(array, device, constant=True) if constant else array, device=device)
     except DTypeError as e:
         name = array.dtype.name
-        if name == "float64":
+        if name == "float64" and float64 == "float32":
             return Tensor(array.astype(np.float32), device=device)
         if name in _NARROWED:
             narrow, least, most = _NARROWED[name]
@@ -118,11 +118,11 @@ def device_array(array: Any, device: str, *, constant: bool = False) -> Tensor:
         raise
 
 
-def uploaded(array: Any, device: str) -> Tensor:
+def uploaded(array: Any, device: str, float64: str = "float32") -> Tensor:
     """`device_array` of what its owner may change later: it is copied once, to the device, before this returns. One
     number is memory too, not a constant that kernels are made for.
     """
-    t = device_array(np.atleast_1d(array), device, constant=True)
+    t = device_array(np.atleast_1d(array), device, float64, constant=True)
     storage = storage_of(t.uop)
     if storage is not None:
         storage.ensure()

@@ -21,6 +21,7 @@ from anneal.uop import Op, UOp, const, dtypes
 
 _F32 = dtypes.float32
 _STEP = "step"  # the state that counts steps, of shape (1,)
+_OLDER = "correction2"  # what older states have in its place
 
 
 class SGD(Optimizer):
@@ -191,6 +192,12 @@ class Adam(Optimizer):
         rest: dict[str, Any] = {}
         for key, value in flat.items():
             head, _, name = key.partition(".")
+            if name.endswith("correction1"):
+                continue
+            if name.endswith(_OLDER):  # 1 - beta**step of both betas, whose second tells the count
+                beta, left = self.param_groups[0]["betas"][1], 1.0 - float(array_of(value).reshape(-1)[0])
+                step = round(math.log(left) / math.log(beta)) if left > 0 and beta > 0 else 1e6
+                key, name, value = key.replace(_OLDER, _STEP), name.replace(_OLDER, _STEP), np.array([step], np.float32)
             if name == _STEP and head.isdigit() and int(head) < len(self.params):
                 array = array_of(value)
                 if array.size != 1:

@@ -121,7 +121,7 @@ def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = N
     Raises DTypeError for feeds that 32 bits do not hold.
     """
     device = page_device()
-    model = type(model)(model.program, device, model.budget, model.elements)
+    model = type(model)(model.program, device, model.budget, model.float64, model.elements)
     names = [v.name for v in model.inputs if v.name in feeds]
     fixed = {n: feeds[n] for n in names if not isinstance(feeds[n], Tensor) and n in model.deciding}
     given = [n for n in names if n not in fixed]

@@ -347,6 +347,24 @@ def test_a_count_of_another_shape_is_refused() -> None:
         optimizer.load_state_dict({"0.step": np.zeros(3)})
 
 
+def test_a_state_of_earlier_versions_goes_on() -> None:
+    """It had 1 - beta**step in place of the step."""
+    a, b = (Tensor([1.0, -2.0], requires_grad=True) for _ in range(2))
+    old, new = nn.AdamW([a], 0.1), nn.AdamW([b], 0.1)
+    for n in range(6):
+        if n == 3:
+            state = {name: t.numpy() for name, t in old.state_dict().items()}
+            step = state.pop("group.0.step")
+            state |= {f"group.0.correction{i + 1}": 1 - beta**step for i, beta in enumerate((0.9, 0.999))}
+            b.assign(a)
+            new.load_state_dict(state)
+        for t, optimizer in ((a, old), (b, new)) if n >= 3 else ((a, old),):
+            optimizer.zero_grad()
+            (t * t * t).sum().backward()
+            optimizer.step()
+    np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-6)
+
+
 def test_a_state_dict_is_read_and_changed_as_torchs() -> None:
     def trained(lr: float, saved: Any = None) -> tuple[Any, Any]:
         weight = Tensor([1.0, -2.0], requires_grad=True)
