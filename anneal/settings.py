@@ -18,7 +18,7 @@ DEVICES = ("auto", "cpu", "webgpu")
 IMPLEMENTATIONS = ("auto", "wgpu", "dawn")
 CPUS = ("auto", "numpy", "c")
 
-# What each level of ANNEAL_DEBUG adds to those below it.
+# The output that each level of ANNEAL_DEBUG adds to the levels below it.
 DEBUG_LADDER = ("nothing", "devices", "timing", "kernels", "WGSL", "IR after each pass", "every rewrite")
 
 

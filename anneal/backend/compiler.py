@@ -106,13 +106,13 @@ def version(compiler: Compiler) -> str:
     return said[0].partition("\n")[0]
 
 
-# those that are in use, by their keys
+# libraries that are in use, by their keys
 Libraries: TypeAlias = WeakValueDictionary[str, Library]
 
 
 def libraries(texts: Sequence[str], compiler: Compiler, loaded: Libraries) -> list[Library]:
-    """A library for each text of C, which is among those `loaded` then; those that the cache lacks are compiled side by
-    side. It keeps them by text, compiler, flags and machine.
+    """A library for each text of C. Those that are not `loaded` are read from the cache, which keeps them by text,
+    compiler, flags and machine, or else compiled side by side; all are loaded then.
 
     Raises SubprocessError or OSError if one cannot be had.
     """

@@ -266,7 +266,7 @@ def _generator(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
 
 
-# What looks at arguments and gives what the op is to see, and the classes that need no look.
+# A kind of arguments: the function that checks a value and gives what the op gets, and classes that need no check.
 Kind = tuple[Callable[[str, Any], Any], Container[type]]
 
 

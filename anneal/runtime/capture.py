@@ -93,7 +93,7 @@ class Capture:
         self.name, self.device, self.guards = run.name, run.device(), run.guards
         self.lock = self.device.lock
         self.tensors = here.tensors
-        self.generation, self.flags = self.tensors.generation or found_generation(), self.tensors.flags
+        self.generation, self.flags = found_generation(), self.tensors.flags
         self.bound = dict(run.call.bound)  # the values of Variables: the arguments', and those that calls find
         self.drawn = run.drawn
         return {id(s): n for n, s in enumerate(run.call.storages)}

@@ -351,7 +351,7 @@ class Jit(Generic[P, R]):
         self._tell(key, captured)
         if captured:
             captured.check_idle()
-            if captured.generation == (captured.tensors.generation or found_generation()):
+            if captured.generation == found_generation():
                 del self.captures[key]  # a guard failed: it starts anew
             else:
                 self.captures[key] = None  # its generation may come back, and it is closed
@@ -429,7 +429,7 @@ class Jit(Generic[P, R]):
         """Note why the function runs although it has a capture; ANNEAL_DEBUG=2 shows it."""
         if captured:
             now = captured.tensors
-            if captured.generation != (now.generation or found_generation()):
+            if captured.generation != found_generation():
                 cause = Failure(f"guard generation ({now.outdated})", str(captured.generation), str(now.generation))
             else:
                 cause = captured.flag_changed() or captured.guards.failure() or Failure("a guard", "held", "failed")
@@ -481,7 +481,7 @@ def _name_of(function: Any) -> str:
 
 
 def _stamp() -> tuple[int, int]:
-    return here.tensors.generation or found_generation(), here.tensors.flags
+    return found_generation(), here.tensors.flags
 
 
 def _said(kind: Any) -> str:

@@ -114,7 +114,7 @@ EXAMPLES = {"Llama", "Reader"}  # models of the examples: their configurations a
 
 
 class _Given:
-    """What no argument is."""
+    """A value that no argument may be."""
 
 
 WRONG = ("text", b"bytes", _Given(), {1, 2}, [[1], [2, 3]], (), float("nan"), 1 << 70, an.ones(2, 3), nn.ReLU, None)

@@ -16,7 +16,7 @@ X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
 
 class Affine(nn.Module):
-    """What a call gives follows from plain attributes."""
+    """A module whose results follow from its plain attributes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -189,7 +189,7 @@ BESIDE: dict[str, Callable[[], Tensor]] = {
 
 @pytest.mark.parametrize("beside", BESIDE)
 def test_a_change_of_a_lazy_tensor_elsewhere_keeps_captures(beside: str) -> None:
-    """What a function reads is guarded, down to the node of a lazy tensor."""
+    """The tensors that a function reads are guarded, down to the node of a lazy one."""
     state = vector()
 
     @jit

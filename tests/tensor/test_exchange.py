@@ -1,4 +1,4 @@
-"""What other libraries' tensors become here, and what copies, files and states keep of ours. The values are torch's."""
+"""Tensors of other libraries as ours, and the attributes that copies, files and states keep. The values are torch's."""
 
 from __future__ import annotations
 

@@ -375,7 +375,7 @@ class Queue:
 class DirectQueue(Queue):
     """A queue whose command buffers are C handles that release themselves."""
 
-    _recorder: Callable[[Iterable[Dispatch]], partial[Any]] | None = None  # made when it is first used (`recorder.py`)
+    _recorder: Callable[[Iterable[Dispatch]], partial[Any]] | None = None  # once it is compiled (`recorder.py`)
 
     def __init__(self, gpu: Any, ffi: Any, lib: Any) -> None:
         super().__init__(gpu)

@@ -1,4 +1,5 @@
-/* Records dispatches by the functions of webgpu.h: one call for a pass, where Python needs three for each dispatch. Its types say no more of WebGPU's objects than that they are pointers. */
+/* Records dispatches by the functions of webgpu.h: one call for a pass, where Python needs three for each dispatch.
+   WebGPU's objects are plain pointers here. */
 #include <stddef.h>
 #include <stdint.h>
 
