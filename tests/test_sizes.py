@@ -33,6 +33,8 @@ ROOMS = {
 }  # fmt: skip
 # What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
 FEATURES: dict[str, dict[str, int]] = {
+    # each round of truncated backpropagation, and of sampling with gradients on, computed all rounds before
+    "states with gradients that loops carry on": {"runtime": 8, "ops": 1},
     "WebGPU's commands recorded by one call of C": {"backend": 6},
     "parts of results by torch's names": {"linalg": 1},
     "captures that come back with the attributes that they were made with": {"runtime": 5, "nn": 1},

@@ -40,7 +40,7 @@ STATE = {
     "anneal.rewrite.passes._LISTENERS": BELOW,
     "anneal.rewrite.walk.HERE": BELOW,
     "anneal.runtime.context.here": "the runtime's context: what a thread has switched on, watches and records",
-    "anneal.runtime.numbering.LEARNED": CACHE,
+    "anneal.runtime.nodes.LEARNED": CACHE,
     "anneal.schedule.shared.WITH_PLANS": TABLE,
     "anneal.settings._IN_FORCE": "the settings, read from the environment once; `override` puts others there for a block",
     "anneal.tensor._shown._options": "how tensors are printed, as set_printoptions said, for the process",

@@ -137,6 +137,8 @@ def flip(x: UOp, axes: Ints) -> UOp:
 
 def detached(x: UOp) -> UOp:
     """`x`, to which no gradient flows."""
+    while x.op is Op.CALL and not x.arg[0].results:
+        x = x.src[0]  # the value; the others are for its gradient
     return UOp(Op.DETACH, x.dtype, (x,))
 
 

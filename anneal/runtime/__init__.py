@@ -44,6 +44,7 @@ from anneal.runtime.nodes import (
     buffer_leaf,
     call_of,
     forget_become,
+    has_leaf,
     host_storage,
     is_computed_late,
     is_realized,
@@ -52,13 +53,15 @@ from anneal.runtime.nodes import (
     note_assigned,
     note_become,
     note_constants,
+    note_detached,
     note_made,
+    numbers_of,
     seen,
     shown,
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, at_once, has_leaf, numbering_of, numbers_of
+from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of
 
 from anneal.runtime.uses import (  # isort: skip
     Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, note_call, passed_calls, second_backward, used_unseen,

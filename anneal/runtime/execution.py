@@ -17,12 +17,12 @@ from anneal.runtime.context import default_device, here, modes
 from anneal.runtime.handle import Handle, Handles, note_earlier
 from anneal.runtime.late import RUNS, become_late
 from anneal.runtime.launch import rounds_of
-from anneal.runtime.nodes import is_computed_late, is_realized, memory_of, needed, seen, storage_of
 
-from anneal.runtime.numbering import (  # isort: skip
-    EXPANDING, LEARNED, Late, Numbering, at_once, has_calls, is_open, lazy_node, mask_of,
-    numbering_of, numbers_of, reset,
+from anneal.runtime.nodes import (  # isort: skip
+    LEARNED, has_calls, is_computed_late, is_open, is_realized, mask_of, memory_of, needed, numbers_of, seen,
+    storage_of,
 )  # fmt: skip
+from anneal.runtime.numbering import EXPANDING, Late, Numbering, at_once, lazy_node, numbering_of, reset
 from anneal.runtime.repeats import StepsAgain, launched, tell_launch
 from anneal.runtime.steps import Exchange, Launch, Storages
 from anneal.runtime.turns import called
@@ -412,18 +412,35 @@ def with_others(tensors: Handles, numbering: Numbering | None, but: Handles = ()
 
 def _carried(n: Numbering | None) -> Handles:
     """The live tensors, late in a numbering or lazy, made on lines whose results were used beyond a realize before."""
-    lines = LEARNED.carried
+    lines, growing = LEARNED.carried, LEARNED.growing
     if not lines:
         return []
     noted = tuple(here.plain)  # a collection may add to it
     if len(noted) > _FEW:
         noted = _still_lazy(noted)
-    plain = [t for r, line in noted if line in lines and lazy_node(t := r()) is not None]
+    lazy = [(t, line) for r, line in noted if lazy_node(t := r()) is not None]
+    plain = [t for t, line in lazy if line in (lines if t._leaf else growing)]
     if n is None:
         return plain
-    # one that requires a gradient keeps its graph as it is
-    live = [(t, t.late) for r in n.tensors if (t := r()) is not None and not t._wants]
-    return [*plain, *[t for t, late in live if late and late.line in lines and late.numbering is n]]
+    late = [(t, x) for r in n.tensors if (t := r()) is not None and (x := t.late) and x.numbering is n]
+    # one that requires a gradient keeps its graph as it is, unless that grows
+    plain += [t for t, x in late if x.line in lines and (not t._wants or x.line in growing)]
+    return plain + _apart(n, [*lazy, *[(t, x.line) for t, x in late]]) if LEARNED.detached else plain
+
+
+def _apart(n: Numbering, live: Sequence[tuple[Handle, Line]]) -> list[Handle]:
+    """New tensors of the values of those that a loop detaches in its next round: it goes on from them.
+
+    Args:
+        n: this thread's numbering.
+        live: lazy tensors, and the lines that made them.
+    """
+    for t, line in live:
+        if line in LEARNED.detached and not (t._leaf or t._spent or any(t is x for x, _, _ in n.apart)):
+            late = t.late
+            values = type(t)._late(late, t._device, False) if late else type(t)._from_uop(t.uop, t._device)
+            n.apart.append((t, late or t.uop, values))
+    return [values for _, _, values in n.apart]
 
 
 def _still_lazy(noted: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -14,11 +14,8 @@ import numpy as np
 from anneal.backend import Place, nothing, numpy_dtype
 from anneal.runtime.context import here, modes
 from anneal.runtime.handle import Handle, Handles, emptied, filled, flat
-from anneal.runtime.nodes import buffer_leaf, host_storage, is_realized
-
-from anneal.runtime.numbering import (  # isort: skip
-    CALLS, LEAF, LEARNED, Late, Numbering, at_once, forget_templates, is_open, mask_of, numbering_of,
-)  # fmt: skip
+from anneal.runtime.nodes import CALLS, LEAF, LEARNED, buffer_leaf, host_storage, is_open, is_realized, mask_of
+from anneal.runtime.numbering import Late, Numbering, at_once, forget_templates, numbering_of
 from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly, used_unseen
 from anneal.schedule import WITH_PLANS
 

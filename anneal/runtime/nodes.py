@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from itertools import compress, count
 from types import CodeType
 from typing import Any
-from weakref import ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from anneal.backend import Array, Storage, nothing
 from anneal.frozen import frozen
 from anneal.runtime.context import here
 from anneal.runtime.handle import WHOLE, Handle, Handles, Ref
-from anneal.uop import SYMBOLIC, DType, Op, Shape, Src, UOp, arena, toposort, users_line
+from anneal.uop import SYMBOLIC, DType, Line, Op, Shape, Src, UOp, arena, toposort, users_line
 from anneal.uop.sizes import evaluator, mapped, symbolic_arg, unbound, widest
 
 
@@ -342,3 +343,140 @@ def own(t: Handle) -> None:
     s = storage_of(t.uop)
     if s is not None and s.owner() is not t:
         s.owner = ref(t)
+
+
+# -- templates: graphs with numbers in place of memory (`numbering.py`), and what loops show of them ------------------
+
+_MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
+_GROWN = 3  # realizes by which a graph has grown, after which it is computed along
+MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
+HOLE = "hole"
+# bits of masks: that a lazy tensor that became a leaf is below, that a loop is, and that of the number 0
+LEAF, CALLS, FIRST = 2, 4, 8
+_ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
+_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
+
+
+class _Learned:
+    """Facts that all threads have found about templates, and about the lines of loops."""
+
+    def __init__(self) -> None:
+        self.forget_masks()
+        self.carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
+        # nodes that a realize left lazy, through which gradients flow: the line that made each, which realize it was,
+        # and out of how many such of that line, from earlier ones, it was made
+        self.left: WeakKeyDictionary[UOp, tuple[Line, int, int]] = WeakKeyDictionary()
+        self.detached: set[Line] = set()  # lines of those that were detached: a loop goes on from their values
+        self.growing: set[Line] = set()  # lines of those that were made out of more and more others
+        # graphs that a realize left lazy, and their lines
+        self.outlived: deque[tuple[ref[UOp], Line]] = deque(maxlen=256)
+
+    def forget_masks(self) -> None:
+        """Forget the numbers in templates: they keep the templates, and are found again."""
+        # by template, as bits; another thread may be in the middle of the old ones
+        self.masks: dict[UOp, int] = {}
+        self.most_masks = _MAX_MASKS  # or twice a template that is larger: it would be numbered anew at every call
+
+    def carry(self, lines: Iterable[Line]) -> None:
+        """Note lines whose results went on into a later round."""
+        if len(self.carried) >= MAX_LINES:
+            self.forget_lines()
+        self.carried.update(lines)
+
+    def forget_lines(self) -> None:
+        """Forget what lines have shown."""
+        for found in self.carried, self.detached, self.growing, self.outlived:
+            found.clear()
+
+    def leave(self, u: UOp, line: Line) -> None:
+        """Note the node of a tensor through which gradients flow, and which a realize left lazy.
+
+        Args:
+            line: the line that made it.
+        """
+        now = here.computations
+        made = [m for v in toposort((u,)) if v is not u and (m := self.left.get(v))]
+        depth = 1 + max([n for at, then, n in made if at == line and then != now], default=0)
+        self.left[u] = line, now, depth
+        self.grow(line, depth)
+
+    def grow(self, line: Line, depth: int) -> None:
+        """Note that a line made one out of so many others that realizes left lazy."""
+        if depth > _GROWN and line not in self.detached:
+            self.growing.add(line)
+            self.carry((line,))
+
+
+LEARNED = _Learned()
+
+
+def note_detached(u: UOp) -> None:
+    """Note that a tensor is detached. If a realize left it lazy, a loop goes on from its values, and they are computed
+    along with others in the next rounds.
+
+    Args:
+        u: the tensor's node.
+    """
+    if left := LEARNED.left.get(u):
+        LEARNED.carry(left[:1])
+        LEARNED.detached.add(left[0])
+        LEARNED.growing.discard(left[0])
+
+
+def mask_of(template: UOp) -> int:
+    """The numbers in a template, as bits from `FIRST` on; below are what `is_open` looks at, `LEAF` and `CALLS`."""
+    found = LEARNED.masks.get(template)
+    if found is None:
+        if len(LEARNED.masks) >= 2 * LEARNED.most_masks:  # no call was remembered meanwhile
+            LEARNED.forget_masks()
+        masks = LEARNED.masks
+        before = len(masks)
+        for u in toposort((template,), until=masks.__contains__):
+            if u.op is Op.PARAM and u.tag and u.tag[0] == HOLE:
+                mask = FIRST << u.arg[0]
+            elif u.op is Op.CONTIGUOUS and u.tag and u.tag[0] == "leaf":
+                mask = LEAF
+            elif u.op is Op.HOST_CALL and u.arg[0].pure:
+                mask = CALLS
+            else:
+                mask = int(u.op in _OPEN or (SYMBOLIC.seen and symbolic_arg(u.arg)))
+            for s in u.src:
+                mask |= masks[s]
+            masks[u] = mask
+        LEARNED.most_masks = max(LEARNED.most_masks, 2 * (len(masks) - before))
+        found = masks[template]
+    return found
+
+
+def is_open(template: UOp) -> bool:
+    """True if a graph has sizes that are Variables, calls of the host but for loops, or an argument of a traced
+    function."""
+    return bool(mask_of(template) & 1)
+
+
+def has_leaf(template: UOp) -> bool:
+    """True if a template has a lazy tensor that became a leaf.
+
+    Args:
+        template: the template.
+    """
+    return bool(mask_of(template) & LEAF)
+
+
+def has_calls(template: UOp) -> bool:
+    """True if a template has loops or choices.
+
+    Args:
+        template: the template.
+    """
+    return bool(mask_of(template) & CALLS)
+
+
+def numbers_of(template: UOp) -> list[int]:
+    """The numbers in a template, rising."""
+    return bits(mask_of(template) // FIRST)
+
+
+def bits(mask: int) -> list[int]:
+    """The positions of the ones in a number of many bits, rising. They are found in its text, which is faster."""
+    return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))

@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import compress, count
 from typing import Any
 from weakref import ref
 
@@ -17,53 +15,23 @@ from anneal.backend import nothing
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, Handle, Ref
-from anneal.runtime.nodes import call_of, is_realized
-from anneal.uop import SYMBOLIC, Known, Line, Op, Recent, Src, UOp, arena, line_of, toposort
-from anneal.uop.sizes import symbolic_arg
+
+from anneal.runtime.nodes import (  # isort: skip
+    FIRST, HOLE, LEAF, LEARNED, MAX_LINES, bits, call_of, has_leaf, is_realized, mask_of, numbers_of,
+)  # fmt: skip
+from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_of, toposort
 
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
-_MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
-_MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
-_HOLE = "hole"
-_PARAM, _BUFFER, _RESHAPE, _CONTIGUOUS, _HOST_CALL = Op.PARAM, Op.BUFFER, Op.RESHAPE, Op.CONTIGUOUS, Op.HOST_CALL
-# bits of masks: that a lazy tensor that became a leaf is below, that a loop is, and that of the number 0
-LEAF, CALLS, _FIRST = 2, 4, 8
-_ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
-_OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
+_PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
 _holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
-_tags: Recent[Any, tuple[Any, ...]] = Recent(_MAX_LINES)  # of the templates of numberings that begin in one place
+_tags: Recent[Any, tuple[Any, ...]] = Recent(MAX_LINES)  # of the templates of numberings that begin in one place
 _rounds: Recent[Any, int] = Recent(
-    _MAX_LINES
+    MAX_LINES
 )  # by the place where a numbering begins: how many made calls anew, one after another
 EXPANDING = threading.RLock()  # a late tensor may be asked for its node by any thread
-
-
-class _Learned:
-    """Facts that all threads have found about templates, and about the lines of loops."""
-
-    def __init__(self) -> None:
-        self.forget_masks()
-        self.carried: set[Line] = set()  # lines whose late results went on into later rounds of a loop
-        # graphs that a realize left lazy, and their lines
-        self.outlived: deque[tuple[ref[UOp], Line]] = deque(maxlen=256)
-
-    def forget_masks(self) -> None:
-        """Forget the numbers in templates: they keep the templates, and are found again."""
-        # by template, as bits; another thread may be in the middle of the old ones
-        self.masks: dict[UOp, int] = {}
-        self.most_masks = _MAX_MASKS  # or twice a template that is larger: it would be numbered anew at every call
-
-    def carry(self, lines: Iterable[Line]) -> None:
-        """Note lines whose results went on into a later round."""
-        if len(self.carried) >= _MAX_LINES:
-            self.carried.clear()
-        self.carried.update(lines)
-
-
-LEARNED = _Learned()
 
 
 def forget_templates() -> None:
@@ -72,8 +40,7 @@ def forget_templates() -> None:
     _holes.clear()
     LEARNED.forget_masks()
     _tags.clear()
-    LEARNED.carried.clear()
-    LEARNED.outlived.clear()
+    LEARNED.forget_lines()
 
 
 _Call = tuple[Any, Any, Sequence[Any], Sequence[Any]]
@@ -117,7 +84,7 @@ class Numbering:
     def __init__(self, home: Any) -> None:
         tag = _tags[home]
         if tag is None:
-            tag = _tags[home] = (_HOLE, home)
+            tag = _tags[home] = (HOLE, home)
         self.tag: tuple[Any, ...] = tag
         self.leaves: list[UOp | None] = []
         self.known: Known = {}
@@ -132,6 +99,9 @@ class Numbering:
         self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[Late] = []  # records of numberings before that are used here
+        self.depths: dict[UOp, int] = {}  # templates that came from numberings before, and from how many
+        # tensors, what they had, and new ones that are computed in their place
+        self.apart: list[tuple[Handle, UOp | Late, Handle]] = []
         self.lates: list[ref[Late]] = []  # records that are used as origins (`Late.as_origin`)
         self.calls: list[Any] = []  # the histories of captured functions with late calls (`uses.py`)
 
@@ -187,7 +157,7 @@ class Numbering:
                 if hole is None:
                     hole = _holes[key] = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
-                LEARNED.masks[hole] = _FIRST << n
+                LEARNED.masks[hole] = FIRST << n
             if storage.derivative is not None:
                 self.calls_python = True
             elif storage.made_by is not None:
@@ -312,6 +282,10 @@ class Numbering:
         if found is None:
             new = dict(zip(numbers, mine, strict=True))
             found = _moved[key] = _filled(template, lambda v: new[v.arg[0]], {})
+        if goes_on and old.retired:
+            depths = [old.depths.get(u, 0) for u in toposort((template,))] if old.depths else ()
+            self.depths[found] = 1 + max(depths, default=0)
+            LEARNED.grow(late.line, self.depths[found])
         return found
 
     def node(self, template: UOp) -> UOp:
@@ -358,7 +332,7 @@ class Numbering:
                     mask = LEARNED.masks.get(late.template)
                     mask = mask_of(late.template) if mask is None else mask
                     if mask & LEAF and t._wants:
-                        late.node_of(t)
+                        LEARNED.leave(late.node_of(t), late.line)
                     else:
                         needed |= mask
                         live.append(r)
@@ -367,7 +341,7 @@ class Numbering:
                 if found := origin():
                     needed |= mask_of(found.template)
             leaves, self.leaves = self.leaves, [None] * len(self.leaves)
-            for n in _bits(needed // _FIRST):
+            for n in bits(needed // FIRST):
                 self.leaves[n] = leaves[n]
             self.known, self.nodes, self.tensors = {}, {}, live
 
@@ -447,9 +421,11 @@ class Late:
             if t._wants and self.template in self.numbering.used:
                 t._used = SEEN
             if self.numbering.retired:
+                if t._wants and not t._spent:
+                    LEARNED.leave(u, self.line)
                 LEARNED.carry((self.line,))
                 self.numbering.asked()
-            elif not t._wants:
+            else:
                 here.plain.append((ref(t), self.line))
             return u
 
@@ -459,65 +435,6 @@ def lazy_node(t: Handle | None) -> UOp | None:
     if t is None or t.late or not t.uop.weak or is_realized(t.uop):
         return None
     return t.uop
-
-
-def mask_of(template: UOp) -> int:
-    """The numbers in a template, as bits from `_FIRST` on; below are what `is_open` looks at, `LEAF` and `CALLS`."""
-    found = LEARNED.masks.get(template)
-    if found is None:
-        if len(LEARNED.masks) >= 2 * LEARNED.most_masks:  # no call was remembered meanwhile
-            LEARNED.forget_masks()
-        masks = LEARNED.masks
-        before = len(masks)
-        for u in toposort((template,), until=masks.__contains__):
-            if u.op is _PARAM and u.tag and u.tag[0] == _HOLE:
-                mask = _FIRST << u.arg[0]
-            elif u.op is _CONTIGUOUS and u.tag and u.tag[0] == "leaf":
-                mask = LEAF
-            elif u.op is _HOST_CALL and u.arg[0].pure:
-                mask = CALLS
-            else:
-                mask = int(u.op in _OPEN or (SYMBOLIC.seen and symbolic_arg(u.arg)))
-            for s in u.src:
-                mask |= masks[s]
-            masks[u] = mask
-        LEARNED.most_masks = max(LEARNED.most_masks, 2 * (len(masks) - before))
-        found = masks[template]
-    return found
-
-
-def is_open(template: UOp) -> bool:
-    """True if a graph has sizes that are Variables, calls of the host but for loops, or an argument of a traced
-    function."""
-    return bool(mask_of(template) & 1)
-
-
-def has_leaf(template: UOp) -> bool:
-    """True if a template has a lazy tensor that became a leaf.
-
-    Args:
-        template: the template.
-    """
-    return bool(mask_of(template) & LEAF)
-
-
-def has_calls(template: UOp) -> bool:
-    """True if a template has loops or choices.
-
-    Args:
-        template: the template.
-    """
-    return bool(mask_of(template) & CALLS)
-
-
-def numbers_of(template: UOp) -> list[int]:
-    """The numbers in a template, rising."""
-    return _bits(mask_of(template) // _FIRST)
-
-
-def _bits(mask: int) -> list[int]:
-    """The positions of the ones in a number of many bits, rising. They are found in its text, which is faster."""
-    return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))
 
 
 # -- whose turn it is -------------------------------------------------------------------------------------------------
@@ -565,10 +482,18 @@ _ARENA = arena()
 def reset(n: Numbering | None) -> None:
     """Begin a new numbering, since something was computed."""
     noted = [(t, u, line) for r, line in tuple(here.plain) if (u := lazy_node(t := r())) is not None]
-    LEARNED.outlived.extend([(ref(u), line) for _, u, line in noted])
-    LEARNED.carry([line for t, _, line in noted if t._wants])  # a leaf, which nothing may ever read
+    LEARNED.outlived.extend([(ref(u), line) for t, u, line in noted if t._leaf])
+    LEARNED.carry([line for t, _, line in noted if t._wants and t._leaf])  # nothing may ever read it
+    for t, u, line in noted:
+        if not (t._leaf or t._spent):
+            LEARNED.leave(u, line)
     here.plain.clear()
     here.computations += 1
+    if n and n.apart:
+        for t, before, values in n.apart:
+            if is_realized(values.uop) and (t.late or t.uop) is before:
+                _goes_on(n, t, values.uop)
+        n.apart = []
     ended, here.calls = here.calls, []
     for call in ended:
         call.end()
@@ -580,6 +505,14 @@ def reset(n: Numbering | None) -> None:
             _tell(n)
     if here.meter:
         here.meter.between()
+
+
+def _goes_on(n: Numbering, t: Handle, leaf: UOp) -> None:
+    """Have the values of a lazy tensor read from a leaf, and its gradient flow through the graph that it had."""
+    if late := t.late:
+        t.late = Late(n, by_rule("equal", n.template(leaf), late.template), late.line)
+    else:
+        t.uop = by_rule("equal", leaf, t.uop)
 
 
 def _tell(n: Numbering) -> None:

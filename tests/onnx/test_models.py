@@ -20,7 +20,7 @@ from anneal import nn, schedule
 from anneal.errors import OnnxError
 from anneal.onnx.execute import GraphRun
 from anneal.runtime import nodes
-from anneal.runtime.numbering import LEARNED
+from anneal.runtime.nodes import LEARNED
 from anneal.tensor import Tensor
 from anneal.uop import Op, toposort
 from tests.helpers import EveryLine
