@@ -57,6 +57,8 @@ FEATURES: dict[str, dict[str, int]] = {
         "linalg": 1,
         "(top)": 1,
     },
+    # states that were lost or overwritten, silently
+    "methods of states and moves that a module's class defines": {"nn": 2},
     "a captured layer that is called from several lines": {"runtime": 1},
     # states that were lost: frozen parameters and buffers of assign=True, gradients of copies, models of bfloat16
     "what torch's states, copies and files keep, and dtypes that NumPy lacks": {"(top)": 1, "nn": 1, "ops": 1},

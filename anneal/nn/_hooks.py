@@ -302,6 +302,7 @@ class Moved:
     if TYPE_CHECKING:
 
         def _tensors(self, private: bool = False, recurse: bool = True) -> Iterator[tuple[str, Any, str, Tensor]]: ...
+        def _owners(self, prefix: str, method: str = "") -> list[tuple[Any, str, bool]]: ...
 
     def to(
         self,
@@ -344,21 +345,29 @@ class Moved:
         kind = None if dtype is None else as_dtype(dtype)
         if kind is not None and not kind.is_float:
             raise DTypeError(f"{type(self).__name__}.to: a module's dtype is a float, not {kind.name}")
+        return self._apply(lambda t: t.to(device=device, dtype=kind if t.dtype.is_float else None))
+
+    def _apply(self, fn: Fun, recurse: bool = True) -> Self:
+        """Replace the values of every tensor `t`, and gradients, by `fn(t)`, in place; a module below that defines
+        `_apply` is asked to. Without `recurse`, those of this module alone.
+        """
         changed = []
-        for _, owner, name, t in self._tensors(private=True):
-            own = kind if kind is not None and t.dtype.is_float else t.dtype
-            if own is not t.dtype or device not in (None, t.device):
-                if not owner._is_parameter(t):
-                    t = vars(owner)[name] = copy(t)
-                old = t._grad if isinstance(t._grad, Tensor) else None
-                cast = None if own is t.dtype else own  # a gradient of half precision may be float32
-                new = t.detach().to(device=device, dtype=cast)
-                gradient = None if old is None else old.detach().to(device=device, dtype=cast)
-                t._leave()
-                t._device, t.grad = new.device, None
-                t._assign(UOp(Op.CONTIGUOUS, own, (new.uop,)))
-                t.grad = gradient
-                changed += [t] if gradient is None else [t, gradient]
+        m: Any
+        for m, _, own in self._owners("", "_apply") if recurse else [(self, "", False)]:
+            if own:
+                m._apply(fn)
+                continue
+            for *_, name, t in list(m._tensors(True, False)):
+                new = fn(before := t.detach())
+                if new is not before:
+                    if not m._is_parameter(t):
+                        t = vars(m)[name] = copy(t)
+                    gradient = fn(t._grad.detach()) if isinstance(t._grad, Tensor) else None
+                    t._leave()
+                    t._device, t.grad = new.device, None
+                    t._assign(UOp(Op.CONTIGUOUS, new.dtype, (new.uop,)))
+                    t.grad = gradient
+                    changed += [t] if gradient is None else [t, gradient]
         if changed:
             outdate_captures("a module moved to another device or dtype")
             realize(changed)

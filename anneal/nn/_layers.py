@@ -371,6 +371,7 @@ class _ChannelNorm(Resettable):
         # states of torch's first versions do not count batches
         if self.num_batches_tracked is not None and local_metadata.get("version", 1) < 2:
             state_dict.setdefault(f"{prefix}num_batches_tracked", self.num_batches_tracked)
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
 
     def _seen(self) -> float | Tensor:
         """Count a batch, if batches are counted, and return its weight in the statistics: without a momentum they are

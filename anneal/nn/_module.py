@@ -441,17 +441,11 @@ class Module(Hooked, Stateful, Explained):
         >>> nn.Dropout(0.5).train(False)(Tensor([1.0]))
         Tensor([1.], dtype=float32)
         """
-        seen: set[int] = set()
-        left: list[Module] = [self]
-        while left:
-            m = left.pop()
-            own = type(m).train is not Module.train or "train" in vars(m)
-            if own and m is not self:  # such as one that stays in evaluation
+        for m, _, own in self._owners("", "train"):
+            if own:  # such as one that stays in evaluation
                 m.train(mode)
-            elif id(m) not in seen:
-                seen.add(id(m))
+            else:
                 m.training = mode
-                left += reversed([below for _, below in m._below()])
         return self
 
     def eval(self) -> Self:

@@ -12,7 +12,7 @@ from anneal.errors import DataError, MissingMethodError
 from anneal.nn._hooks import ModuleHooks, Moved, hook_on, hooks_of
 from anneal.nn.parameter import Parameter
 from anneal.ops import said
-from anneal.runtime import Fun, here, realize
+from anneal.runtime import Fun, here
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 
@@ -52,9 +52,17 @@ class Stateful(Moved):
         """Take over a `state` that `get_extra_state` gave, when one is loaded."""
         raise MissingMethodError(f"{type(self).__name__} defines no set_extra_state(state)")
 
-    def _owners(self, prefix: str) -> list[tuple[Any, str]]:
-        """This module and those below, with the beginnings of their tensors' names."""
-        return [(m, f"{prefix}{at}." if at else prefix) for at, m in self.named_modules(remove_duplicate=False)]
+    def _owners(self, prefix: str, method: str = "_owners") -> list[tuple[Any, str, bool]]:
+        """This module and those below, with the beginnings of their tensors' names, and whether the class of one below
+        defines `method`: what is below such a module is left out.
+        """
+        found, own = list[tuple[Any, str, bool]](), None
+        for path, m in self.named_modules(remove_duplicate=False):
+            at = f"{prefix}{path}." if path else prefix
+            if own is None or not at.startswith(own):
+                own = at if m is not self and _defines(m, method) else None
+                found.append((m, at, own is not None))
+        return found
 
     def state_dict(self, prefix: str = "", keep_vars: bool = False, *, destination: Any = None) -> dict[str, Tensor]:
         """The parameters and buffers by name, detached; a shared one under each of its names; and what
@@ -67,26 +75,30 @@ class Stateful(Moved):
         >>> {name: t.shape for name, t in nn.Linear(3, 2).state_dict().items()}
         {'weight': (2, 3), 'bias': (2,)}
         """
-        owners = self._owners(prefix)
-        for m, at in owners:
-            _call_hooks(m, "saving", at, keep_vars)
+        owners = self._owners(prefix, "state_dict")
         out: dict[str, Any] = {} if destination is None else destination
-        out.update({prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()})
-        for m, at in owners:
-            if _defines(m, "get_extra_state"):
-                out[f"{at}_extra_state"] = m.get_extra_state()
-            m._save_to_state_dict(out, at, keep_vars)
-        for m, at in reversed(owners):
-            _call_hooks(m, "saved", out, at, {})
+        for m, at, own in owners:
+            if own:
+                m.state_dict(destination=out, prefix=at, keep_vars=keep_vars)
+            else:
+                _call_hooks(m, "saving", at, keep_vars)
+                m._save_to_state_dict(out, at, keep_vars)
+        for m, at, own in reversed(owners):
+            if not own:
+                _call_hooks(m, "saved", out, at, {})
         return out
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """A hook for subclasses that change what they save; `destination` has the module's own tensors already."""
+        """Put what this module itself saves into `destination`, with names that begin with `prefix`. Subclasses may
+        save something else.
+        """
+        destination.update({prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()})
+        if _defines(self, "get_extra_state"):
+            destination[f"{prefix}_extra_state"] = self.get_extra_state()
 
     def _saved(self) -> dict[str, Tensor]:
-        return {
-            name: t for name, m, own, t in self._tensors() if own not in m._unsaved and getattr(t, "persistent", True)
-        }
+        mine = self._tensors(recurse=False)
+        return {name: t for *_, name, t in mine if name not in self._unsaved and getattr(t, "persistent", True)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> LoadedKeys:
         """Take the values of a `state_dict`: tensors or arrays by name, in torch's layout, also torch's tensors.
@@ -105,7 +117,6 @@ class Stateful(Moved):
         >>> nn.Linear(3, 2).load_state_dict({"weight": np.ones((2, 3)), "scale": np.ones(2)}, strict=False)
         LoadedKeys(missing_keys=['bias'], unexpected_keys=['scale'])
         """
-        mine = self._saved()
         if not isinstance(state_dict, Mapping):
             raise DataError(
                 f"load_state_dict: takes a dict of tensors by name, as state_dict() gives, not {said(state_dict)}; "
@@ -113,35 +124,31 @@ class Stateful(Moved):
             )
         versions = getattr(state_dict, "_metadata", {})  # of torch's
         state = dict(state_dict)  # each tensor of a file is asked for once, and hooks may rename them
-        owners, missing, unexpected, faults = self._owners(""), list[str](), list[str](), list[str]()
-        for m, at in owners:
-            given: tuple[Any, ...] = state, at, versions.get(at[:-1], {}), strict, missing, unexpected, faults
+        owners, missing, unexpected, wrong = self._owners(""), list[str](), list[str](), list[str]()
+        taken: list[Any] = []
+        silent: tuple[str, ...] = ()
+        known = set[str]()
+        for m, at, _ in owners:
+            given: tuple[Any, ...] = state, at, versions.get(at[:-1], {}), strict, missing, unexpected, wrong
             _call_hooks(m, "loading", *given)
             m._load_from_state_dict(*given)
-        extra = {f"{at}_extra_state": m for m, at in owners if _defines(m, "set_extra_state")}
-        missing += [n for n in (*mine, *extra) if n not in state]
-        places = {at: i for i, (_, at) in enumerate(owners)}
-        others = [n for n in state if n not in mine and n not in extra]
+            silent += () if "_taken" in vars(m) else (at,)
+            taken += vars(m).pop("_taken", ())
+            known |= {at + n for n in (*m._saved(), *["_extra_state"] * _defines(m, "set_extra_state"))}
+        places = {at: i for i, (_, at, _) in enumerate(owners)}
+        others = [n for n in state if n not in known and not n.startswith(silent)]
         unexpected += sorted(others, key=lambda n: max([places.get(n[:i], 0) for i in range(len(n))], default=0))
-        shapes = [(n, t.shape, getattr(state[n], "shape", None)) for n, t in mine.items() if n in state]
-        wrong = [
-            f"{n} is {said(state[n])}" if there is None else f"{n} has shape {tuple(there)}, the model's is {here}"
-            for n, here, there in shapes
-            if there is None or tuple(there) != here
-        ]
         keys = LoadedKeys(missing, unexpected)
-        wrong += faults
-        after = [m for m, _ in reversed(owners) if hooks_of(m, "loaded")]
+        after = [m for m, *_ in reversed(owners) if hooks_of(m, "loaded")]
         self._check_loaded(keys if strict and not after else LoadedKeys([], []), wrong)
-        for name, m, own, t in list(self._tensors()):
-            if name in mine and name in state:
-                _load(m, own, t, state[name], assign)
+        for m, name, value in taken:
+            if name == "_extra_state":
+                m.set_extra_state(value)
+            else:
+                _load(m, name, value, assign)
         if not (here.assigned or here.depth or here.tracing):
             # an average of weights, kept lazy, would grow with each that is loaded
-            realize(list(self._saved().values()))
-        for name, m in extra.items():
-            if name in state:
-                m.set_extra_state(state[name])
+            self.realize()
         for m in after:
             _call_hooks(m, "loaded", keys)
         if strict:
@@ -167,7 +174,32 @@ class Stateful(Moved):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """For subclasses that change `state_dict`, in which their names begin with `prefix`, before it is loaded."""
+        """Choose from `state_dict` what this module itself takes: it is loaded once all modules have chosen, unless
+        `error_msgs` then has texts. Subclasses may change the arguments, or take nothing.
+
+        Args:
+            state_dict: tensors by names; those of this module begin with `prefix`.
+            prefix: the module's path and a dot.
+            local_metadata: what torch noted of this module.
+            strict: as in `load_state_dict`.
+            missing_keys: takes the names that are not there.
+            unexpected_keys: takes names that are of no use.
+            error_msgs: takes what is wrong.
+        """
+        taken = vars(self).setdefault("_taken", [])
+        mine: dict[str, Any] = self._saved()
+        if _defines(self, "set_extra_state"):
+            mine["_extra_state"] = None
+        for name, t in mine.items():
+            value = state_dict.get(key := prefix + name)
+            shape = getattr(value, "shape", None)
+            if key not in state_dict:
+                missing_keys.append(key)
+            elif t is None or shape == t.shape:
+                taken.append((self, name, value))
+            else:
+                wrong = f"is {said(value)}" if shape is None else f"has shape {tuple(shape)}, the model's is {t.shape}"
+                error_msgs.append(f"{key} {wrong}")
 
     def register_state_dict_pre_hook(self, hook: Fun) -> RemovableHandle:
         """Call `hook(module, prefix, keep_vars)` before each `state_dict` of this module or of one above it."""
@@ -206,7 +238,7 @@ class Stateful(Moved):
 
 
 def _defines(module: Any, name: str) -> bool:
-    return getattr(type(module), name) is not getattr(Stateful, name)
+    return name in vars(module) or not str(getattr(type(module), name).__module__).startswith("anneal.nn.")
 
 
 def _call_hooks(module: Any, when: str, *given: Any) -> None:
@@ -214,7 +246,8 @@ def _call_hooks(module: Any, when: str, *given: Any) -> None:
         hook(module, *given)
 
 
-def _load(m: Any, name: str, t: Tensor, value: Tensor | npt.NDArray[Any], assign: bool) -> None:
+def _load(m: Any, name: str, value: Tensor | npt.NDArray[Any], assign: bool) -> None:
+    t = vars(m)[name]
     if not isinstance(value, (Tensor, np.ndarray)) and hasattr(value, "detach"):  # torch's, may require a gradient
         value = value.detach().cpu()
     if assign:

@@ -155,6 +155,56 @@ def states_overridden(m: Any) -> Any:
     return [list(keys.missing_keys), list(given), net["a"].weight, sorted(net.state_dict()), net.state_dict()["a.half"]]
 
 
+def methods_of_parts(m: Any) -> Any:
+    """Methods that a class defines are called by the module above it, and what they leave out is left out."""
+
+    class Part(m.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.calls = m.nn.Parameter(m.ones(2)), list[Any]()
+            self.below = m.nn.Linear(1, 1, bias=False)
+
+    class Saves(Part):
+        def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+            super().state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
+            destination[prefix + "more"] = m.zeros(1)
+            destination.pop(prefix + "weight")
+
+    class Packs(Part):
+        def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+            destination[prefix + "packed"] = self.weight.detach() * 2
+
+        def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+            with m.no_grad():
+                self.weight.copy_(state_dict[prefix + "packed"] / 2)
+
+    class Chooses(Part):
+        def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+            super()._load_from_state_dict({prefix + "weight": state_dict[prefix + "weight"] + 5}, prefix, *rest)
+
+    class Moves(Part):
+        def _apply(self, fn: Any, recurse: bool = True) -> Any:
+            self.calls.append(recurse)
+            super()._apply(fn)
+            self.table = [fn(m.ones(1))]
+            return self
+
+    def net(part: type[Part]) -> Any:
+        return m.nn.Sequential(m.nn.Sequential(part()), m.nn.ReLU())
+
+    saved = [list(net(part).state_dict()) for part in (Saves, Packs, Chooses)]
+    packed, chosen, moved = net(Packs), net(Chooses), net(Moves)
+    part = packed[0][0]
+    keys = packed.load_state_dict({"0.0.packed": m.ones(2) * 6, "0.0.below.weight": m.ones(1, 1) * 3})
+    chosen.load_state_dict({"0.0.weight": m.ones(2), "0.0.below.weight": m.ones(1, 1)})
+    moved.to("cpu").double()._apply(lambda t: t + 1)
+    last = moved[0][0]
+    return [
+        *[saved, list(keys.missing_keys), list(keys.unexpected_keys), part.weight, part.below.weight],
+        [chosen[0][0].weight, last.calls, last.weight, last.table[0], last.weight.dtype == m.float64],
+    ]
+
+
 def members(m: Any) -> Any:
     net = m.nn.Sequential(m.nn.Linear(2, 3), m.nn.ReLU())
     net.register_buffer("scale", m.ones(1))
@@ -414,6 +464,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "extra state": extra_state,
     "modules hooked": modules_hooked,
     "states overridden": states_overridden,
+    "methods of parts": methods_of_parts,
     "members": members,
     "axes listed": axes_listed,
     "modes": modes,

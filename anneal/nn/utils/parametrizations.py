@@ -22,8 +22,8 @@ def lengths(v: Tensor, dim: int | None) -> Tensor:
 
 
 class _WeightNorm(Module):
-    def __init__(self, dim: int | None) -> None:
-        self.dim = dim
+    def __init__(self, dim: int | None, name: str) -> None:
+        self.dim, self.name = dim, name
 
     def forward(self, g: Tensor, v: Tensor) -> Tensor:
         return v * (g / lengths(v, self.dim))
@@ -31,13 +31,12 @@ class _WeightNorm(Module):
     def right_inverse(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         return lengths(weight, self.dim), weight
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        # what nn.utils.weight_norm saves; this module is "parametrizations.NAME.0"
-        at, _, name = prefix[:-3].rpartition("parametrizations.")
-        older = [f"{at}{name}_{n}" for n in "gv"]
+    def renamed(self, module: Any, state_dict: Any, prefix: str, *_: Any) -> None:
+        # what nn.utils.weight_norm saves
+        older = [f"{prefix}{self.name}_{n}" for n in "gv"]
         if state_dict.keys() >= {*older}:
             for n, key in enumerate(older):
-                state_dict[f"{at}parametrizations.{name}.original{n}"] = state_dict.pop(key)
+                state_dict[f"{prefix}parametrizations.{self.name}.original{n}"] = state_dict.pop(key)
 
 
 def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
@@ -52,7 +51,9 @@ def weight_norm(module: Any, name: str = "weight", dim: int | None = 0) -> Any:
     >>> layer.parametrizations.weight.original0.shape
     (2, 1)
     """
-    return register_parametrization(module, name, _WeightNorm(dim), unsafe=True)
+    norm = _WeightNorm(dim, name)
+    module.register_load_state_dict_pre_hook(norm.renamed)
+    return register_parametrization(module, name, norm, unsafe=True)
 
 
 class SpectralNorm(Module):
