@@ -1959,7 +1959,7 @@ class Methods(Handle):
         r"""The median of the elements that are not nan, the lower of two; nan where every element is."""
     def quantile(self, q: Any, axis: Axes=None, keepdim: bool=False, *, dim: Axes=None, interpolation: str='linear') -> Tensor:
         r"""The value below which a fraction `q` of the elements lies, along axes; nan if there is one."""
-    def bincount(self, minlength: int=0, weights: Tensor | None=None) -> Tensor:
+    def bincount(self, weights: Tensor | None=None, minlength: int=0) -> Tensor:
         r"""The counts of the integers 0 to minlength - 1 among the elements, as an int32 vector; other elements are not
         counted."""
     def searchsorted(self, values: Any, right: bool=False, *, side: str | None=None, sorter: Tensor | None=None, out_int32: bool=True) -> Tensor:

@@ -296,7 +296,7 @@ def embedding(
 
 
 def _times_read(index: Tensor, count: int) -> Tensor:
-    return index.reshape(-1).bincount(count) if count else index.reshape(-1)
+    return index.reshape(-1).bincount(None, count) if count else index.reshape(-1)
 
 
 def _hold_rows(weight: Tensor, index: Tensor, max_norm: float, norm_type: float) -> None:

@@ -236,7 +236,7 @@ def _runs(row: Tensor, size: int) -> _Distinct:
     inverse = new.cast(INT32).cumsum(0) - 1
     places, count = _true_first(new, size)
     at = choose(row._new_plain(iota(size)) < count, places, n - 1)
-    return gathered(row, 0, at.uop), inverse, inverse.bincount(size)
+    return gathered(row, 0, at.uop), inverse, inverse.bincount(None, size)
 
 
 def _asked(

@@ -176,9 +176,9 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
 def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
     """The tensors of `Tensor.cat([a, b], dim)`, `Tensor.cat(a, b)` and `a.cat(b, dim=)` alike, and the axis."""
     if isinstance(first, (list, tuple)) and others:
-        if len(others) > 1 or not isinstance(others[0], int) or axis is not None:
+        if len(others) > 1 or axis is not None:
             raise ShapeError("takes a list of tensors and one axis")
-        axis, others = others[0], ()
+        axis, others = whole("the axis", others[0]), ()
     parts = [p for o in (first, *others) for p in (o if isinstance(o, (list, tuple)) else (o,))]
     if not parts:
         raise ShapeError("needs at least one tensor")
@@ -254,8 +254,10 @@ def tensor_split(x: Tensor, indices_or_sections: Any, dim: int = 0) -> tuple[Ten
         known = values_now(indices_or_sections, "give a list of ints")
         if known.dtype.kind not in "iu" or known.ndim > 1:
             raise DTypeError(f"tensor_split: the places are a row of integers, not {said(indices_or_sections)}")
-        indices_or_sections = known.tolist()
-    if not isinstance(indices_or_sections, (list, tuple, range, np.ndarray)):
+        indices_or_sections = known
+    if isinstance(indices_or_sections, np.ndarray):
+        indices_or_sections = indices_or_sections.tolist()
+    if not isinstance(indices_or_sections, (list, tuple, range)):
         parts = whole("the number of parts", indices_or_sections)
         if parts < 1:
             raise ShapeError(f"tensor_split: at least one part, not {parts}")

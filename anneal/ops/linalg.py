@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import function
-from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, is_tensor, said
+from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, is_tensor, said, whole as count
 from anneal.ops.elementwise import beside
 from anneal.ops.nodes import BOOL, Number, broadcast, common_dtype, elementwise, expand, permute, reduce_node, reshape
 from anneal.ops.precision import in_single, largest_of, whole, whole_product
@@ -113,16 +113,16 @@ def tensordot(x: Tensor, other: Any, dims: int | Sequence[Sequence[int]] = 2) ->
     """
     o = x._lift(other)
     n, m = x.ndim, o.ndim
-    if isinstance(dims, int) and not isinstance(dims, bool):
-        if not 0 <= dims <= min(n, m):
-            raise ShapeError(f"tensordot: {dims} axes of shapes {x.shape} and {o.shape}")
-        mine, theirs = list(range(n - dims, n)), list(range(dims))
+    if not isinstance(dims, (list, tuple)):
+        few = count("dims", dims)
+        if not 0 <= few <= min(n, m):
+            raise ShapeError(f"tensordot: {few} axes of shapes {x.shape} and {o.shape}")
+        mine, theirs = list(range(n - few, n)), list(range(few))
     else:
-        pair = dims if isinstance(dims, (list, tuple)) else ()
-        if len(pair) != 2 or not all(isinstance(d, (list, tuple)) for d in pair) or len(pair[0]) != len(pair[1]):
+        if len(dims) != 2 or not all(isinstance(d, (list, tuple)) for d in dims) or len(dims[0]) != len(dims[1]):
             raise ShapeError(f"tensordot: dims is a number or two lists of as many axes, not {said(dims)}")
-        mine = [axis_of(a, n) for a in pair[0]]
-        theirs = [axis_of(a, m) for a in pair[1]]
+        mine = [axis_of(a, n) for a in dims[0]]
+        theirs = [axis_of(a, m) for a in dims[1]]
         if len(set(mine)) < len(mine) or len(set(theirs)) < len(theirs):
             raise ShapeError(f"tensordot: an axis is named twice in {dims}")
     # an axis of size 1 is repeated beside a longer one, as torch does

@@ -163,7 +163,7 @@ def cross_entropy(
         raise ShapeError(f"label_smoothing is between 0 and 1, not {label_smoothing}")
     axis = _class_axis(input)
     x, t = input.uop, target.uop
-    classes = x.shape[axis]
+    classes = max(x.shape[axis], 1)
     top = reduce_axis(detached(x), Op.MAX, (axis,))
     z = x - expand(top, x.shape)
     normaliser = Op.LOG(reduce_axis(Op.EXP(z), Op.ADD, (axis,)))

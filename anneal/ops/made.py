@@ -63,19 +63,22 @@ def check_device_dtype(device: str, dtype: DType) -> None:
             raise DTypeError(f"device {device!r} has no {dtype.name}; it has {names}: cast first, or use device 'cpu'")
 
 
-def _ragged(data: Any) -> str | None:
-    """The place, in words, at which a nested list stops being a box; None if it is one."""
+def _arrays(data: Any) -> bool:
+    """True if a nested list has arrays in it, which keep their dtype. Raises ShapeError if it is no box."""
     level = [("", data)]
     while level and any(isinstance(x, (list, tuple)) for _, x in level):
         sizes: dict[int | None, str] = {}
         for where, x in level:
-            sizes.setdefault(len(x) if isinstance(x, (list, tuple)) else None, where)
+            sizes.setdefault(len(x) if isinstance(x, (list, tuple)) or np.ndim(x) else None, where)
         if len(sizes) > 1:
             (n0, w0), (n1, w1) = list(sizes.items())[:2]
             said = ["is a number" if n is None else f"has {n} items" for n in (n0, n1)]
-            return f"data{w0} {said[0]} but data{w1} {said[1]}"
+            raise ShapeError(
+                f"Tensor: a nested list must be a box, but data{w0} {said[0]} but data{w1} {said[1]}; pad the shorter "
+                "one or flatten"
+            )
         level = [(f"{where}[{i}]", y) for where, x in level for i, y in enumerate(x)]
-    return None
+    return any(getattr(x, "ndim", 0) for _, x in level[:1])
 
 
 def _numbers(data: Any) -> Any:
@@ -120,9 +123,7 @@ def array_of(data: Any, dtype: DType | None) -> Array:
             if all(is_tensor(x) and x.numel() != 1 for x in data):
                 raise DTypeError("Tensor: a list of tensors is no data; use Tensor.stack(list) or Tensor.cat(list)")
             data = _numbers(data)
-        fault = _ragged(data)
-        if fault is not None:
-            raise ShapeError(f"Tensor: a nested list must be a box, but {fault}; pad the shorter one or flatten")
+        weak = not _arrays(data)
     try:
         array = np.asarray(data)
     except (TypeError, ValueError) as e:

@@ -290,7 +290,7 @@ def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str
 
 
 @function
-def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Tensor:
+def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
     """The counts of the integers 0 to minlength - 1 among the elements, as an int32 vector; other elements are not
     counted.
 
@@ -298,12 +298,11 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
     largest says, which is computed now: a ShapeError inside jit.
 
     >>> from anneal.tensor import Tensor
-    >>> Tensor([0, 2, 2]).bincount(4)
+    >>> Tensor([0, 2, 2]).bincount(minlength=4)
     Tensor([1, 0, 2, 0], dtype=int32)
     """
     if not x.uop.dtype.is_int or x.ndim != 1:
         raise DTypeError(f"bincount: takes one axis of integers, not {x.dtype.name} of shape {x.shape}")
-    n = x.shape[0]
     if not minlength:
         known = values_now(x, "give minlength=, the number of values that are counted")
         if known.min(initial=0) < 0:
@@ -315,8 +314,8 @@ def bincount(x: Tensor, minlength: int = 0, weights: Tensor | None = None) -> Te
         raise ShapeError(f"bincount: weights have the shape of the elements, {x.shape}, not {weights.shape}")
     places = x.uop.cast(INT32)
     if weights is None:
-        return x._new_plain(sum_into(places, broadcast(const(INT32, 1), (n,)), minlength))
-    return weights._new(kept("bincount", x.device, (weights.uop,), lambda each: sum_into(places, each, minlength)))
+        return x._new_plain(sum_into(places, broadcast(const(INT32, 1), x.shape), minlength))
+    return x._lift(weights)._new(kept("bincount", x.device, (weights.uop,), lambda w: sum_into(places, w, minlength)))
 
 
 @function

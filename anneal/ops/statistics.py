@@ -162,7 +162,7 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
     inside: Tensor = (x >= low) & (x <= high)
     last = (bins - 1.0) + 0.0 * place  # the upper end belongs to the last part
     index = choose(inside, place.minimum(last), -1.0).cast("int32")
-    return index.bincount(bins).cast(x.dtype)
+    return index.bincount(None, bins).cast(x.dtype)
 
 
 class Histogram(NamedTuple):
@@ -213,7 +213,7 @@ def histogram(
     if weight is not None and weight.shape != x.shape:
         raise ShapeError(f"histogram: weight has the shape of x, {x.shape}, not {weight.shape}")
     each = None if weight is None else weight.detach().reshape(-1)
-    counts = index.bincount(parts, each).cast(row.dtype)
+    counts = index.bincount(each, parts).cast(row.dtype)
     if density:
         counts = counts / (edges.diff() * counts.sum())
     return Histogram(counts.cast(u.dtype), edges.cast(u.dtype))
@@ -296,7 +296,7 @@ def _slopes(x: Tensor, at: int, spacing: Any, edge_order: int) -> Tensor:
 def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     """The k-th smallest of an axis, from 1 on, and its position, int32.
 
-    Raises ShapeError for a k that the axis does not have.
+    Raises PositionError for a k that the axis does not have.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([3, 1, 2]).kthvalue(2)
@@ -307,7 +307,7 @@ def kthvalue(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesI
         one, where = x.reshape(1).kthvalue(k, 0)
         return ValuesIndices(one.reshape(()), where.reshape(()))
     if not 1 <= k <= x.shape[at]:
-        raise ShapeError(f"kthvalue: k must be 1 to {x.shape[at]} for axis {at} of shape {x.shape}, not {k}")
+        raise PositionError(f"kthvalue: k must be 1 to {x.shape[at]} for axis {at} of shape {x.shape}, not {k}")
     place = x.argsort(at).narrow(at, k - 1, 1)
     value = gathered(x, at, place.uop)
     return _at_one(value, place, at, keepdim)

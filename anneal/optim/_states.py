@@ -82,7 +82,7 @@ class Saved(dict[str, Any]):
             for n, g in enumerate(self.groups):
                 shared = {k: v for k, v in self._under(f"group.{n}.").items() if k != "lr"}
                 for i in g["params"]:
-                    if own := self._under(f"{i}."):
+                    if (own := self._under(f"{i}.")).keys() - {"step"}:  # Adam counts steps without a gradient
                         states[i] = {n: t.reshape(()) if n == "step" else t for n, t in (shared | own).items()}
             self.nested = {"state": states if self.states is None else self.states(), "param_groups": self.groups}
         return self.nested[key]
@@ -146,7 +146,11 @@ _NO_SETTINGS = "__class__", "self", "params", "foreach", "capturable", "differen
 
 def settings_among(given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings among the arguments of an optimiser's `__init__`."""
-    return {n: tuple(v) if n == "betas" else v for n, v in given.items() if n not in _NO_SETTINGS}
+    return {
+        n: tuple(v) if n == "betas" else v.item() if isinstance(v, np.generic) else v
+        for n, v in given.items()
+        if n not in _NO_SETTINGS
+    }
 
 
 def check_settings(name: str, group: Mapping[str, Any]) -> None:

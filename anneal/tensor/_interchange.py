@@ -87,9 +87,10 @@ def __copy__(x: Tensor) -> Tensor:
 
 
 def __deepcopy__(x: Tensor, memo: dict[Any, Any]) -> Tensor:
+    if not x.is_leaf:
+        raise GradientError("deepcopy: x was computed: copy x.detach(), or gradients flow through x.clone()")
     copy = memo[id(x)] = _rebuild(x.numpy(), x.device, x.requires_grad)
-    if x.grad is not None:
-        copy.grad = deepcopy(x.grad, memo)
+    copy.grad = deepcopy(x.grad, memo)
     return copy
 
 

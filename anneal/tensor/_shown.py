@@ -76,6 +76,8 @@ def text(t: Tensor) -> str:
     if t.numel() > _options["threshold"] and not t.is_realized and _is_large(t.uop):
         return f"{name}(shape={t.shape}{tail}, lazy: print(x.realize()) computes it)"
     values = t.numpy()
+    if t.dtype.is_narrow:  # bfloat16 and float8 know no precision
+        values = values.astype(np.float32)
     if not values.size:
         return f"{name}([], shape={t.shape}{tail})"
     if values.size > _options["threshold"]:

@@ -188,3 +188,17 @@ def test_a_constraint_is_pickled_as_itself(name: str) -> None:
             other = how(found)
             assert type(other) is type(found)
             assert repr(other) == repr(found)
+
+
+def test_what_was_computed_is_not_copied() -> None:
+    """Gradients would not flow from the copy to the leaves, silently."""
+    w = an.ones(2, requires_grad=True)
+    layer = nn.Linear(2, 2)
+    layer.last = w * 2
+    for x in (w * 2, {"a": [w * 2]}, layer):
+        with pytest.raises(RuntimeError, match=r"copy x\.detach\(\)"):
+            copy.deepcopy(x)
+    with an.no_grad():
+        kept = w * 2
+    assert [copy.deepcopy(x).tolist() for x in (kept, (w * 2).detach())] == [[2, 2]] * 2
+    assert copy.deepcopy(w).requires_grad

@@ -170,3 +170,28 @@ def test_a_saved_state_has_the_settings(tmp_path: Path) -> None:
         (o.params[0] * 3).sum().backward()
         o.step()
     assert optimizer.params[0].tolist() == other.params[0].tolist()
+
+
+def test_a_parameter_without_a_gradient_has_no_state_in_torchs_form() -> None:
+    """It has a count of steps, which torch would take for a whole state."""
+    for make in (optim.Adam, optim.AdamW, optim.NAdam):
+        params = [an.nn.Parameter(an.ones(2)), an.nn.Parameter(an.ones(3))]
+        optimizer = make(params)
+        (params[0] * 2).sum().backward()
+        optimizer.step()
+        state = optimizer.state_dict()
+        assert [*state["state"]] == [0]
+        other = make(params)
+        other.load_state_dict({name: state[name] for name in ("state", "param_groups")})
+        (params[1] * 2).sum().backward()
+        other.step()
+        assert [*other.state_dict()["state"]] == [0, 1]
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), np.int64(1)])
+def test_settings_may_be_numpys_numbers(number: Any) -> None:
+    optimizer = optim.SGD([an.nn.Parameter([3.0])], lr=number, momentum=number)
+    assert [type(optimizer.param_groups[0][n]) for n in ("lr", "momentum")] == [type(number.item())] * 2
+    other = optim.SGD([an.nn.Parameter([3.0])], lr=0.1)
+    other.load_state_dict(optimizer.state_dict())
+    assert other.param_groups[0]["lr"] == number

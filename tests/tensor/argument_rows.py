@@ -221,7 +221,7 @@ METHODS: dict[str, Row] = {
     "topk": row(X, 1),
     "kthvalue": row(X, 1),
     "histc": row(X, 3, 0, 1),
-    "bincount": row(T((3,), "int32"), 3),
+    "bincount": row(T((3,), "int32"), V, 3),
     "searchsorted": row(V, V),
     "bucketize": row(V, V),
     "renorm": row(X, 2.0, 0, 1.0),

@@ -305,6 +305,14 @@ def test_the_default_device_can_be_set() -> None:
         assert Tensor.zeros(1).device == "cpu"
 
 
+def test_arrays_in_a_list_keep_their_dtype() -> None:
+    for kind in (np.float64, np.float32, np.int64, np.int8, np.bool_):
+        for data in ([np.ones(2, kind), np.zeros(2, kind)], ([np.ones(1, kind)],), [np.ones((0, 2), kind)]):
+            assert Tensor(data).numpy().dtype == kind
+    assert [Tensor(data).dtype for data in ([], [[]], [np.array(1.5)])] == [dtypes.float32] * 3
+    assert Tensor([np.ones(2), [1, 2]]).tolist() == [[1, 1], [1, 2]]
+
+
 # -- mistakes ---------------------------------------------------------------------------------------------------------
 
 MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
@@ -317,6 +325,11 @@ MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
         lambda: Tensor([[[1], [2]], [[3], 4]]),
         ShapeError,
         r"data\[0\]\[0\] has 1 items but data\[1\]\[1\] is a number",
+    ),
+    "ragged arrays": (
+        lambda: Tensor([[1], np.ones(2)]),
+        ShapeError,
+        r"data\[0\] has 1 items but data\[1\] has 2 items",
     ),
     "text": (lambda: Tensor("abc"), DTypeError, "cannot make a tensor of"),
     "an object": (lambda: Tensor(object()), DTypeError, "cannot make a tensor of object"),

@@ -89,7 +89,7 @@ def test_places_in_a_long_row_are_found_by_halving(n: int) -> None:
 
 @both_devices
 def test_counting() -> None:
-    check_values(Tensor([3, 1, 1, 9, -1]).bincount(5), [0, 2, 0, 1, 0])
+    check_values(Tensor([3, 1, 1, 9, -1]).bincount(minlength=5), [0, 2, 0, 1, 0])
     row, values = np.array([1, 3, 3, 7], np.int32), np.array([[0, 3], [8, 4]], np.int32)
     check_values(Tensor(row).searchsorted(Tensor(values)), np.searchsorted(row, values))
     check_values(Tensor(row).searchsorted(Tensor(values), right=True), np.searchsorted(row, values, "right"))
@@ -107,7 +107,7 @@ def test_mistakes_are_named_at_the_call() -> None:
     with pytest.raises(ShapeError, match="argsort: axis 2 does not exist"):
         Tensor([1, 2, 3]).argsort(2)
     with pytest.raises(DTypeError, match="bincount: takes one axis of integers"):
-        Tensor([1.0]).bincount(2)
+        Tensor([1.0]).bincount(minlength=2)
 
 
 X = rng.normal(size=(3, 4, 5)).astype(np.float32)

@@ -48,6 +48,15 @@ def test_values_print_as_torchs_do(name: str) -> None:
     assert numbers(repr(an.tensor(SHOWN[name]))) == numbers(repr(torch.tensor(SHOWN[name])))
 
 
+def test_dtypes_that_numpy_lacks_print_as_others() -> None:
+    x = an.tensor([1 / 3, 2.0])
+    assert [repr(x.to(d)) for d in ("float16", "bfloat16", "float8_e5m2")] == [
+        "Tensor([0.3333, 2.    ], dtype=float16)",
+        "Tensor([0.334, 2.   ], dtype=bfloat16)",
+        "Tensor([0.3125, 2.    ], dtype=float8_e5m2)",
+    ]
+
+
 def test_a_large_graph_is_not_computed_to_print_it() -> None:
     x = an.ones(2000)
     for _ in range(300):

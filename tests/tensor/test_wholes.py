@@ -57,7 +57,7 @@ PUTS: dict[str, Made] = {
     "scatter_reduce": lambda x: Tensor([0], device=x.device).scatter_reduce(0, (x * 0), x, "sum"),
     "index_add": lambda x: Tensor([0], device=x.device).index_add(0, (x * 0), x),
     "index_put": lambda x: Tensor([0], device=x.device).index_put(((x * 0),), x, accumulate=True),
-    "bincount": lambda x: (x * 0).bincount(1, weights=x),
+    "bincount": lambda x: (x * 0).bincount(x, 1),
 }
 
 

@@ -68,8 +68,7 @@ DYNAMIC: dict[str, Call] = {
     "repeat_interleave, counted": Call(lambda M, F, x, n: x.repeat_interleave(n, 1, output_size=5), (A, WHOLE[1])),
     "tensor_split": Call(lambda M, F, x, n: x.tensor_split(n.cpu(), 1), (A, np.array([1, 3]))),
     "bincount": Call(lambda M, F, x: x.bincount(), (WHOLE[0],)),
-    "bincount, weighted": Call(lambda M, F, x, w: x.bincount(w, 6) if M.__name__ == "torch" else x.bincount(6, w),
-                               (WHOLE[0], V), False),
+    "bincount, weighted": Call(lambda M, F, x, w: x.bincount(w, 6), (WHOLE[0], V), False),
     "masked_scatter": Call(lambda M, F, x, m, y: x.masked_scatter(m, y), (V, MASK, B)),
 }  # fmt: skip
 
