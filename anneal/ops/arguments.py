@@ -339,7 +339,8 @@ def _views(function: Fun, name: str) -> bool:
 
 # Files of ops whose calls have side effects, or results that do not follow from their arguments.
 _AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "dynamic", "inplace", "random")])
-_DRAW_FIRST = frozenset(("dropout", "gumbel_softmax"))  # what they compute with the draws are ops of their own
+# what they compute with what they draw, or make of a number, are ops of their own
+_DRAW_FIRST = frozenset(("dropout", "gumbel_softmax", "new_full"))
 
 
 def _defers(function: Fun) -> bool:

@@ -13,7 +13,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, number, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
-from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, iota, numbered, row_shape, weak_dtype
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, given, iota, numbered, row_shape, weak_dtype
 from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
@@ -39,7 +39,7 @@ def full(
     Tensor([7, 7], dtype=int32)
     """
     kind = weak_dtype(fill_value) if dtype is None else as_dtype(dtype)
-    u = broadcast(fitting(kind, fill_value), sizes_given((shape,)))
+    u = broadcast(given(kind, fill_value, device), sizes_given((shape,)))
     return fresh(u, device, requires_grad)
 
 
@@ -410,7 +410,9 @@ def _like(
     device: str | None = None,
 ) -> Tensor:
     kind = x.uop.dtype if dtype is None else as_dtype(dtype)
-    return x._made._fresh(broadcast(fitting(kind, value), x.shape), device or x.device, requires_grad)
+    at = device or x.device
+    one = given(kind, value, at) if name == "full_like" else const(kind, value)
+    return x._made._fresh(broadcast(one, x.shape), at, requires_grad)
 
 
 zeros_like, ones_like, empty_like = family(
@@ -470,13 +472,6 @@ def sizes_given(shape: Sequence[Any]) -> Ints:
     if any(n < 0 for n in sizes):
         raise ShapeError(f"sizes must not be negative, not {sizes}")
     return sizes
-
-
-def fitting(dtype: DType, value: Number) -> UOp:
-    """The constant `value`, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
-    if dtype.is_int:
-        check_fits(dtype, value)
-    return const(dtype, value)
 
 
 def _of_numbers(dtype: DTypeLike | None) -> DType:

@@ -10,7 +10,7 @@ from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
 from anneal.ops.checks import broadcast_shapes
-from anneal.ops.inputs import computes, computes_numbers, scales
+from anneal.ops.inputs import computes_numbers, computes_single, scales
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, detached, elementwise, weak_const
 from anneal.ops.precision import check_growth
 from anneal.uop import Ints, Op, UOp, alu, by_rule, const, dtypes
@@ -321,7 +321,7 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
 
 
 @function("in_place single")
-@computes
+@computes_single
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`.
 
@@ -336,7 +336,8 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 
 
 @function("in_place autocast=widest single")
-def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
+@computes_single
+def addcmul(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
     """x + value * a * b; of integers alone with the whole part of `value`.
 
     >>> from anneal.tensor import Tensor
@@ -350,7 +351,8 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
 
 
 @function("in_place autocast=widest single")
-def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
+@computes_single
+def addcdiv(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
     """x + value * a / b.
 
     >>> from anneal.tensor import Tensor

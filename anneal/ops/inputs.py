@@ -37,13 +37,14 @@ def takes(inputs: Callable[..., Made]) -> Callable[[F], F]:
     return decorate
 
 
-def computes(function: F, whole: bool = False, lifts: bool = False) -> F:
-    """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks; with `lifts`
-    the first may be a number."""
-    return takes(partial(_filled, whole, lifts))(function)
+def computes(function: F, whole: bool = False, lifts: bool = False, single: bool = False) -> F:
+    """The op computes with its numbers in the dtype of its tensors, which is the same for all but masks, or if it is
+    `single` in float32 for narrow ones; with `lifts` the first may be a number."""
+    return takes(partial(_filled, whole, lifts, single))(function)
 
 
 computes_numbers = partial(computes, lifts=True)
+computes_single = partial(computes, single=True)
 
 
 def compares(function: F) -> F:
@@ -63,7 +64,7 @@ def along(x: Any, dim: int, item: Any) -> Any:
     return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
 
 
-def _filled(whole: bool, lifts: bool, varies: Varies, again: Again, args: Args, options: Options) -> Made:
+def _filled(whole: bool, lifts: bool, single: bool, varies: Varies, again: Again, args: Args, options: Options) -> Made:
     """The result with memory for numbers that vary; None where none does. With `whole` integers are taken too; unless
     it `lifts`, the op refuses a number in the first place, and would take a tensor there.
     """
@@ -80,6 +81,8 @@ def _filled(whole: bool, lifts: bool, varies: Varies, again: Again, args: Args, 
                 dtype = u.dtype
     if dtype is None:
         return None
+    if single and dtype.is_narrow:
+        dtype = dtypes.float32
     given, named, same = list(args), dict(options), True
     for slots, row in ((enumerate(args), given), (options.items(), named)):
         for slot, x in slots:
@@ -90,7 +93,7 @@ def _filled(whole: bool, lifts: bool, varies: Varies, again: Again, args: Args, 
 
 def _scaled(varies: Varies, again: Again, args: Args, options: Options) -> Made:
     if (len(args), *options) not in ((3,), (2, "alpha")):
-        return None if options or len(args) != 2 else _filled(False, True, varies, again, args, options)
+        return None if options or len(args) != 2 else _filled(False, True, False, varies, again, args, options)
     x, other, alpha = *args[:2], *args[2:], *options.values()
     if not (isinstance(x, Handle) and isinstance(other, Handle)) or other._looks.dtype is not x._looks.dtype:
         return None
@@ -118,7 +121,7 @@ def _memory(x: Any, dtype: DType, like: Any) -> Any:
 def _fits(x: Any, dtype: DType, whole: bool) -> bool:
     """True if something is a number that memory of this dtype can hold in its place."""
     if x.__class__ is int:
-        return -_EXACT < x < _EXACT if dtype.is_float else whole and dtype.min <= x <= dtype.max
+        return -_EXACT < x < _EXACT if dtype.is_float else (whole or dtype.bits > 32) and dtype.min <= x <= dtype.max
     return isinstance(x, float) and dtype.is_float
 
 

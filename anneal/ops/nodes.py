@@ -10,7 +10,7 @@ import numpy as np
 
 from anneal.errors import DTypeError, PositionError
 from anneal.ops.checks import broadcast_shapes
-from anneal.runtime import here
+from anneal.runtime import here, made_number
 from anneal.uop import MOVEMENT, SYMBOLIC, DType, Ints, Op, Shape, Src, UOp, alu, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, product, range_of, sizes, symbolic_arg, variable, widest
 
@@ -496,6 +496,13 @@ def check_fits(dtype: DType, value: Any, name: str = "") -> None:
     if dtype.is_int and isinstance(value, (int, float, np.number)) and not dtype.min <= value <= dtype.max:
         wider = "cast to a wider dtype" if isinstance(value, int) else "use a float dtype"
         raise DTypeError(f"{name}: {value} does not fit {dtype.name} ({dtype.min} to {dtype.max}); {wider}")
+
+
+def given(dtype: DType, value: Number, device: str | None) -> UOp:
+    """The number `value` of a new tensor, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
+    if dtype.is_int:
+        check_fits(dtype, value)
+    return made_number(value, dtype, device)
 
 
 def weak_const(dtype: DType, value: Number, name: str = "") -> UOp:

@@ -27,7 +27,8 @@ def in_single(function: F, keeps: bool) -> F:
 
     @functools.wraps(function)
     def in_float32(*args: Any, **options: Any) -> Any:
-        kinds = [a.uop.dtype for a in (*args, *options.values()) if isinstance(a, Handle)]
+        given = [a.uop for a in (*args, *options.values()) if isinstance(a, Handle)]
+        kinds = [u.dtype for u in given if u.shape or not given[0].shape]  # one number may be float32 for its digits
         if not any(k.is_narrow for k in kinds) or options.get("dtype") is not None:
             return function(*args, **options)
         kind = kinds[0] if keeps else functools.reduce(promote, [k for k in kinds if k.is_float])

@@ -66,7 +66,7 @@ class LRScheduler(Explained):
 
     def _initial_step(self) -> None:
         """Make the step that sets the first rates; `_is_initial` is True meanwhile."""
-        self._is_initial = True
+        self._is_initial, self._step_count = True, 0
         self.step()
         self._is_initial = False
 
@@ -89,6 +89,7 @@ class LRScheduler(Explained):
 
     def step(self, epoch: int | None = None) -> None:
         """Set the next step's rates, or those of step `epoch`: call after the optimiser's step."""
+        self._step_count += 1  # for the `get_lr` of users' schedules
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         self._go_on(self.get_lr() if epoch is None else self._at_once())
 

@@ -81,9 +81,11 @@ class Saved(dict[str, Any]):
             states: dict[int, dict[str, Any]] = {}
             for n, g in enumerate(self.groups):
                 shared = {k: v for k, v in self._under(f"group.{n}.").items() if k != "lr"}
+                if "step" in shared:  # torch's has the shape ()
+                    shared["step"] = shared["step"].reshape(())
                 for i in g["params"]:
                     if (own := self._under(f"{i}.")).keys() - {"step"}:  # Adam counts steps without a gradient
-                        states[i] = {n: t.reshape(()) if n == "step" else t for n, t in (shared | own).items()}
+                        states[i] = shared | own
             self.nested = {"state": states if self.states is None else self.states(), "param_groups": self.groups}
         return self.nested[key]
 

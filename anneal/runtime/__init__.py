@@ -28,16 +28,6 @@ from anneal.runtime.context import (
     watched,
 )  # fmt: skip
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, mapped
-from anneal.runtime.late import (
-    PLAIN,
-    Varies,
-    become_late,
-    call as call_late,
-    composite,
-    number,
-    register as register_late,
-    tensor_class,
-)
 from anneal.runtime.nodes import (
     base_of,
     bound_shape,
@@ -63,6 +53,10 @@ from anneal.runtime.nodes import (
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of
 
+from anneal.runtime.late import (  # isort: skip
+    PLAIN, Varies, become_late, call as call_late, composite, made_number, number, register as register_late,
+    tensor_class,
+)  # fmt: skip
 from anneal.runtime.uses import (  # isort: skip
     Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, note_call, passed_calls, second_backward, used_unseen,
 )  # fmt: skip

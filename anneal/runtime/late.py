@@ -11,8 +11,8 @@ from weakref import ref
 
 import numpy as np
 
-from anneal.backend import Place, nothing, numpy_dtype
-from anneal.runtime.context import here, modes
+from anneal.backend import Place, numpy_dtype
+from anneal.runtime.context import default_device, here, modes, resolve_device
 from anneal.runtime.handle import Handle, Handles, emptied, filled, flat
 from anneal.runtime.nodes import CALLS, LEAF, LEARNED, buffer_leaf, host_storage, is_open, is_realized, mask_of
 from anneal.runtime.numbering import Late, Numbering, at_once, forget_templates, numbering_of
@@ -20,7 +20,7 @@ from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly, use
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, line_at, normalise_const, users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, const, line_at, normalise_const, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
@@ -169,7 +169,7 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
     if entry is None and (inputs := getattr(function, "inputs", None)):
         place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
         again = lambda args, options: call(function, args, options, run, changes)
-        done = inputs(partial(_varies, n, place, whole), again, args, options)
+        done = inputs(partial(_varies, place, whole), again, args, options)
         if done:
             return done[0]
     # a tensor that the call changes may be a view of another, which would change too
@@ -426,24 +426,24 @@ class _Site:
 
     def begin(self, varies: bool = False) -> None:
         """Nothing is known of it, but for whether it varies."""
-        self.last: Callable[[], Any] = nothing  # the numbering of the round that runs
+        self.last = -1  # the round that runs, by how much was computed before
         self.now: set[Any] = set()
         self.seen: set[Any] = set()
         self.rounds = 0  # in which a call here was made anew
         self.calls: list[Any] = []  # the keys of calls that are remembered with values as constants
         self.varies = varies
 
-    def meets(self, value: Any, n: Numbering, key: Any) -> bool:
+    def meets(self, value: Any, key: Any) -> bool:
         """True if the numbers here vary; `value` is the one of the call that has this key."""
         if self.varies:
             return True
         if len(self.calls) > _MOST:
             self.begin()
-        if self.last() is not n:
+        if self.last != here.computations:
             self.seen |= self.now
-            self.now, self.last = set(), ref(n)
+            self.now, self.last = set(), here.computations
             self.rounds += 1
-        if (self.seen and value not in self.seen) or (self.rounds > _ORDERS and len(self.seen) > 1):
+        if (self.seen and value not in self.seen) or (key and self.rounds > _ORDERS and len(self.seen) > 1):
             for call in self.calls:
                 _calls.pop(call, None)
                 _calls.older.pop(call, None)
@@ -454,14 +454,34 @@ class _Site:
         return False
 
 
-def _varies(n: Numbering, place: Row, key: Any, slot: Any, value: Any) -> bool:
+def _varies(place: Row, key: Any, slot: Any, value: Any) -> bool:
     """True if what stands at a place of a call varies; `place` says where the call stands, and what its tensors are
     like, and `key` what it is known by with its numbers as constants."""
     at = (_Site, slot, *place)
     site = _calls[at]
     if site is None:
         site = _calls[at] = _Site()
-    return bool(site.meets((value.__class__, value), n, key))
+    return bool(site.meets((value.__class__, value), key))
+
+
+def made_number(value: Any, dtype: DType, device: str | None) -> UOp:
+    """The node of a number that a program makes a tensor of, of shape (): a constant, or memory if it varies.
+
+    Args:
+        value: the number.
+        dtype: that of the tensor.
+        device: its device; None is the default one.
+    """
+    u = const(dtype, value)
+    # a sum of larger integers of 32 bits is int64 if it is known not to fit those
+    least = 52 if dtype.is_float or dtype.bits > 32 else 15
+    if at_once(vars(here)) or dtype.kind == "bool" or not abs(u.arg) < 1 << least:
+        return u
+    f, _, named = users_frame(2)
+    place = id(f.f_code), f.f_lasti, named, _ARENA.here.path, dtype
+    if not _varies(place, None, made_number, u.arg):
+        return u
+    return number(value, dtype, default_device() if device is None else resolve_device(device))
 
 
 def number(value: float, dtype: DType, device: str) -> UOp:

@@ -24,12 +24,12 @@ from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, 
 
 from anneal.runtime import (  # isort: skip
     SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, needed, note_assigned, note_become, note_detached, note_made,
-    register_late, resolve_device, seen, storage_of,
+    is_computed_late, made_number, needed, note_assigned, note_become, note_detached, note_made, register_late,
+    resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._shown import grad_fn, html, text
-from anneal.uop import MOVEMENT, DType, Op, UOp, arena, const, dtypes
+from anneal.uop import MOVEMENT, DType, Op, UOp, arena, dtypes
 from anneal.uop.sizes import is_symbolic, product
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Tensor(Methods):
                 check_device_dtype(self._device, kind)
                 if here.made is not None:
                     note_made(None, repr(data).encode(), kind)
-                u = const(kind, data)
+                u = made_number(data, kind, self._device)
             else:
                 u = wrap_array(array_of(data, kind), self._device)
         self.late = None

@@ -316,7 +316,8 @@ def older_schedule(m: Any) -> Any:
     class Warmup(m.optim.lr_scheduler._LRScheduler):  # type: ignore[misc,name-defined]
         def get_lr(self) -> list[float]:
             assert self._get_lr_called_within_step
-            return [lr * min(1.0, (self.last_epoch + 1) / 4) for lr in self.base_lrs]
+            assert self._step_count == self.last_epoch + 1
+            return [lr * min(1.0, self._step_count / 4) for lr in self.base_lrs]
 
     _, optimizer, _ = _fitted(m, "SGD")
     schedule, rates = Warmup(optimizer), []

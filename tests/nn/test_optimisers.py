@@ -412,6 +412,10 @@ def test_a_users_optimiser_keeps_its_state_by_parameter() -> None:
         (weight * weight).sum().backward()
         optimizer.step()
     assert optimizer.state[weight]["step"] == 2
+    assert optimizer.state_dict()["state"][0]["step"] == 2  # in torch's form, a number as it is
+    other = Momentum([weight], lr=0.1)
+    other.load_state_dict(optimizer.state_dict())
+    assert other.state[weight]["step"] == 2
     np.testing.assert_allclose(weight.numpy(), [1 - 0.2 - 0.1 * (1.0 + 1.6)], rtol=1e-6)
 
 

@@ -91,6 +91,13 @@ _WITH_NUMBER: dict[str, Callable[[Any, Any], Any]] = {
     "product": lambda x, c: (x * c) @ x.transpose(-1, -2) @ x,
     "exponential": lambda x, c: 1 / ((-x).exp() + c),
 }
+_MADE: dict[str, Callable[[Any, Any], Any]] = {
+    "addcdiv": lambda x, c: (x * 1).addcdiv_(x, x.abs() + 1, value=c),
+    "full": lambda x, c: x + Tensor.full((6,), c),
+    "full like": lambda x, c: x * x.full_like(c),
+    "number": lambda x, c: x - Tensor(c),
+    "filled": lambda x, c: (x * 1).fill_(c) + x,
+}
 _WITH_PLACE: dict[str, Callable[[Any, int], Any]] = {
     "row": lambda x, i: x + x[i],
     "column": lambda x, i: x + x[:, i : i + 1] if -6 < i < -1 else x + x[:, i].unsqueeze(1),
@@ -137,7 +144,7 @@ def _run(program: list[Any], kind: str, reads: bool, wants: bool) -> list[Array 
         for name, turns, which in program:
             x = made[which % len(made)]
             try:
-                made.append((_WITH_NUMBER.get(name) or _WITH_PLACE[name])(x, turns[turn]))
+                made.append((_WITH_NUMBER | _MADE | _WITH_PLACE)[name](x, turns[turn]))
                 if reads:
                     out.append(made[-1].numpy())
             except Exception as e:
@@ -175,6 +182,16 @@ def test_random_programs_have_the_values_of_a_loop_that_remembers_nothing(
                 np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
             else:
                 assert np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("name", _MADE)
+def test_a_tensor_of_a_number_has_the_values_of_a_loop_that_remembers_nothing(name: str) -> None:
+    rows = [0.5, 2.5, -3.25, 1e-30, 4, 0.0], [3, 2, -1, 7, 0, -0.0], [math.inf, 1, 10**12, True, math.nan, 1e30]
+    for kind in ("float32", "float16", "int32", "int64", "bool"):
+        for turns in rows:
+            test_random_programs_have_the_values_of_a_loop_that_remembers_nothing.hypothesis.inner_test(
+                [(name, turns, 1), ("radd", turns[::-1], 2)], kind, turns is rows[0], kind == "float32"
+            )
 
 
 # -- counted ----------------------------------------------------------------------------------------------------------
@@ -267,9 +284,31 @@ def a_chance_to_drop(n: int) -> None:
     assert abs((kept == 0).mean() - (0.2 + n / 40)) < 0.08
 
 
+def made_of_numbers(n: int) -> None:
+    x = Tensor(DATA).realize()
+    step = 40 - n
+    at = [Tensor.full((12,), step, dtype="int64"), Tensor(step).expand(12), Tensor.ones(12, dtype="int64") * step]
+    at += [x.new_full((12,), step), Tensor.full((12,), 0.5 * step), Tensor(DATA[0, 0]).fill_(step).expand(12)]
+    for t, scale in zip(at, [1, 1, 1, 1, 2, 1], strict=True):
+        rows = Tensor(np.arange(80)).gather(0, (t * scale).int())
+        assert np.array_equal((x + rows.reshape(12, 1)).numpy(), DATA + np.float32(step))
+
+
+def adam_by_hand(n: int) -> None:
+    for kind in ("float32", "float16", "bfloat16"):
+        p, m, v = [Tensor(DATA[i]).cast(kind).realize() for i in range(3)]
+        rate = 0.1 / (1 - 0.9 ** (n + 1))
+        down = (v.abs().sqrt() / math.sqrt(1 - 0.99 ** (n + 1))).add_(1e-2)
+        wide, low = p.float().addcdiv(m.float(), down.float(), value=-rate), p.addcdiv_(m, down, value=-rate)
+        assert low.dtype.name == kind
+        assert np.array_equal(low.float().numpy(), wide.cast(kind).float().numpy())
+
+
 @pytest.mark.parametrize(
     "turn",
     [
+        made_of_numbers,
+        adam_by_hand,
         several,
         a_rate,
         a_row,
@@ -292,6 +331,14 @@ def test_numbers_that_stay_are_constants() -> None:
         assert 0.5 in {u.arg for u in toposort((y.uop,)) if u.op is Op.CONST}
         assert not [u for u in toposort((y.uop,)) if u.op is Op.BUFFER and u.size == 1]
         y.numpy()
+
+
+def test_tensors_of_numbers_that_stay_are_constants() -> None:
+    """Also if one line makes several, in each round the same."""
+    for _ in range(12):
+        made = [Tensor.full((3,), c) for c in (2.0, 3.0)] + [Tensor(5), Tensor.full((2,), 1 << 20)]
+        assert not [u for t in made for u in toposort((t.uop,)) if u.op is Op.BUFFER]
+        (made[0] + made[1]).numpy()
 
 
 def test_a_number_that_varied_is_no_constant_again() -> None:
