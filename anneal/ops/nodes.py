@@ -499,7 +499,7 @@ def check_fits(dtype: DType, value: Any, name: str = "") -> None:
 
 
 def given(dtype: DType, value: Number, device: str | None) -> UOp:
-    """The number `value` of a new tensor, which `dtype` must be able to hold; a float in an integer dtype is truncated."""
+    """The number `value` of a new tensor, which `dtype` must hold; a float in an integer dtype is truncated."""
     if dtype.is_int:
         check_fits(dtype, value)
     return made_number(value, dtype, device)
