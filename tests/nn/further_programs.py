@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -202,6 +203,50 @@ def methods_of_parts(m: Any) -> Any:
     return [
         *[saved, list(keys.missing_keys), list(keys.unexpected_keys), part.weight, part.below.weight],
         [chosen[0][0].weight, last.calls, last.weight, last.table[0], last.weight.dtype == m.float64],
+    ]
+
+
+def doubled(module: Any, args: Any, result: Any) -> Any:
+    return result * 2
+
+
+def copies(m: Any) -> Any:
+    """Copies and pickles of modules with hooks, shared and frozen parameters, and tensors that are not saved."""
+    nn, x = m.nn, wave(m, 3, 2)
+
+    def net() -> Any:
+        last = nn.Linear(2, 2, bias=False)
+        model = start(m, nn.Sequential(last, nn.BatchNorm1d(2), last, nn.ParameterList([nn.Parameter(m.ones(1))])))
+        model.register_buffer("table", m.ones(2), persistent=False)
+        model.register_buffer("none", None)
+        model.register_parameter("gone", None)
+        model[1].weight.requires_grad_(False)
+        model[0].register_forward_hook(doubled)
+        model[1](x)
+        return model.eval()
+
+    def facts(model: Any) -> list[Any]:
+        names = [[n for n, _ in model.named_parameters()], [n for n, _ in model.named_buffers()], [*model.state_dict()]]
+        out = model[2](model[1](model[0](x))) * model[3][0]
+        out.sum().backward()
+        grads = [p.grad for p in model.parameters()]
+        ties = [model[0] is model[2], model.training, model[1].weight.requires_grad, model.none, model.gone]
+        return [names, out.detach(), grads, ties, model[1].running_mean, model[1].num_batches_tracked]
+
+    normed = nn.utils.parametrizations.weight_norm(start(m, nn.Linear(2, 3)))
+    other = copy.deepcopy(normed)
+    with m.no_grad():
+        other.parametrizations.weight.original0.mul_(2)
+    found = [normed(x).detach(), other(x).detach(), sorted(other.state_dict())]
+    nn.utils.parametrize.remove_parametrizations(other, "weight")
+    model = net()
+    both = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    return [
+        *map(facts, (model, *both)),
+        found,
+        other(x).detach(),
+        sorted(other.state_dict()),
+        sorted(normed.state_dict()),
     ]
 
 
@@ -466,6 +511,7 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "modules hooked": modules_hooked,
     "states overridden": states_overridden,
     "methods of parts": methods_of_parts,
+    "copies": copies,
     "members": members,
     "axes listed": axes_listed,
     "modes": modes,

@@ -69,6 +69,15 @@ CALLS = [
     *[f"an.cdist(an.zeros(2, 0), an.zeros(3, 0), {p})" for p in ("0.0", "1.0", "2.0", "float('inf')")], "F.pdist(an.zeros(3, 0), float('inf'))",
     *[f"an.tensor([88.0, -1000.0, 60000.0]).half().round(decimals={n})" for n in (3, 1, -1)],
     "an.zeros(3).half().copy_(an.ones(3))", "an.eye(2, dtype=an.bool)", "an.full((2,), 1, dtype=an.bool)",
+    # many axes: more than letters, up to NumPy's
+    *[f"an.arange(8.0).reshape((2, 2, 2) + (1,) * {n}){op}.flatten()" for n in (6, 24, 50, 61) for op in (
+        ".sum(0)", ".mT", ".transpose(0, -1)", ".flip(1)", "[1, ..., 0]", ".cumsum(1)", ".sort(0, descending=True)[0]", ".max(1)[1].int()",
+        ".sum(tuple(range(1, 9)))", ".roll(1, 0)", f".expand(*[-1] * {n + 2}, 3)",
+        f".gather(0, an.zeros((1, 2, 2) + (1,) * {n}, dtype=an.int64))", ".topk(1, 0)[0]", ".repeat_interleave(2, 1)",
+        ".masked_fill(an.tensor(True), 3)", ".diagonal(0, 0, 1)", ".squeeze()", ".argmax().int().reshape(1)", ".var(0)", ".prod(2)")],
+    *[f"an.einsum('a...,b...->...', x := an.arange(8.0).reshape((2, 2, 2) + (1,) * {n}), x).flatten()" for n in (6, 24)],
+    *[f"an.cat([x := an.arange(8.0).reshape((2, 2, 2) + (1,) * {n}), x], 1).flatten()" for n in (6, 24, 50, 61)],
+    *[f"an.tensordot(x := an.arange(8.0).reshape((2, 2, 2) + (1,) * {n}), x, {n}).sum(0).flatten()" for n in (6, 24)],
 ]  # fmt: skip
 
 
