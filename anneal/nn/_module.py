@@ -9,7 +9,7 @@ from typing import Any, ClassVar, ParamSpec, Self, TypeVar
 
 from anneal.errors import DataError, DTypeError, MissingMethodError
 from anneal.nn._hooks import HasForward, Hooked, ModuleHooks, called, called_first, setting, settings_shown
-from anneal.nn._state import Stateful
+from anneal.nn._state import Stateful, defines
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, Explained, locate, said, shorten
@@ -524,7 +524,7 @@ class Resettable(Module):
                     vars(self)[name].copy_(t.to(device=vars(self)[name].device))
 
     def _place(self, device: str | None, dtype: DTypeLike | None) -> None:
-        if not type(self).reset_parameters.__module__.startswith("anneal.nn."):
+        if defines(self, "reset_parameters"):
             self.reset_parameters()
         super()._place(device, dtype)
 

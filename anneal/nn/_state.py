@@ -60,7 +60,7 @@ class Stateful(Moved):
         for path, m in self.named_modules(remove_duplicate=False):
             at = f"{prefix}{path}." if path else prefix
             if own is None or not at.startswith(own):
-                own = at if m is not self and _defines(m, method) else None
+                own = at if m is not self and defines(m, method) else None
                 found.append((m, at, own is not None))
         return found
 
@@ -93,7 +93,7 @@ class Stateful(Moved):
         save something else.
         """
         destination.update({prefix + name: t if keep_vars else t.detach() for name, t in self._saved().items()})
-        if _defines(self, "get_extra_state"):
+        if defines(self, "get_extra_state"):
             destination[f"{prefix}_extra_state"] = self.get_extra_state()
 
     def _saved(self) -> dict[str, Tensor]:
@@ -134,7 +134,7 @@ class Stateful(Moved):
             m._load_from_state_dict(*given)
             silent += () if "_taken" in vars(m) else (at,)
             taken += vars(m).pop("_taken", ())
-            known |= {at + n for n in (*m._saved(), *["_extra_state"] * _defines(m, "set_extra_state"))}
+            known |= {at + n for n in (*m._saved(), *["_extra_state"] * defines(m, "set_extra_state"))}
         places = {at: i for i, (_, at, _) in enumerate(owners)}
         others = [n for n in state if n not in known and not n.startswith(silent)]
         unexpected += sorted(others, key=lambda n: max([places.get(n[:i], 0) for i in range(len(n))], default=0))
@@ -188,7 +188,7 @@ class Stateful(Moved):
         """
         taken = vars(self).setdefault("_taken", [])
         mine: dict[str, Any] = self._saved()
-        if _defines(self, "set_extra_state"):
+        if defines(self, "set_extra_state"):
             mine["_extra_state"] = None
         for name, t in mine.items():
             value = state_dict.get(key := prefix + name)
@@ -237,7 +237,7 @@ class Stateful(Moved):
         return hook_on(self, "loaded", hook)
 
 
-def _defines(module: Any, name: str) -> bool:
+def defines(module: Any, name: str) -> bool:
     return name in vars(module) or not str(getattr(type(module), name).__module__).startswith("anneal.nn.")
 
 
