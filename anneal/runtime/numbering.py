@@ -307,15 +307,25 @@ class Numbering:
             raise LookupError(hole)
         return leaf
 
-    def origins(self) -> list[UOp]:
-        """The templates of memory through which gradients go on, each followed by that of its graph."""
-        out = []
-        for u in self.passed:  # it grows meanwhile
-            made = u.arg.made_by if call_of(u) is None else None
-            template = self._moved(made, False) if made.__class__ is Late else None
-            if template is None and made is not None and (origin := u.arg.origin) is not None:
-                template = self.learn(origin)
-            out += [] if template is None else [self.known[u], template]
+    def origins(self, root: UOp) -> list[UOp]:
+        """The templates of memory below a template through which gradients go on, each followed by that of its graph.
+
+        Args:
+            root: the template.
+        """
+        out, below, rest, n = [], mask_of(root), list(self.passed), len(self.passed)
+        while found := [u for u in rest if mask_of(self.known[u]) & below]:
+            rest = [u for u in rest if u not in found]
+            for u in found:
+                made = u.arg.made_by if call_of(u) is None else None
+                template = self._moved(made, False) if made.__class__ is Late else None
+                if template is None and made is not None and (origin := u.arg.origin) is not None:
+                    template = self.learn(origin)
+                if template is not None:
+                    out += [self.known[u], template]
+                    below |= mask_of(template)
+            rest += self.passed[n:]  # those that graphs have shown
+            n = len(self.passed)
         return out
 
     def retire(self, ends: bool = True) -> None:

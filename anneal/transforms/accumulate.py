@@ -196,7 +196,7 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     are computed then, with the result itself.
     """
     root = numbering.of(result)
-    origins = numbering.origins()
+    origins = numbering.origins(root)
     if numbering.calls_python:
         return None
     known = numbering.known

@@ -72,6 +72,26 @@ def _layer() -> Step:
     return step
 
 
+def _summed() -> Step:
+    """A step of training whose losses are summed with their gradients."""
+    an.manual_seed(0)
+    net = nn.Linear(4, 4)
+    optimiser = an.optim.SGD(net.parameters(), 0.1)
+    total = an.zeros(())
+
+    def step(n: int) -> float:
+        nonlocal total
+        x, y = _seen(n)
+        loss = F.mse_loss(net(x), y)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        total = total + loss
+        return loss.item() if n % 10 != 9 else total.item()
+
+    return step
+
+
 def _sampled(cells: bool) -> Step:
     """A step of sampling with gradients on, each from the number that was drawn last."""
     an.manual_seed(0)
@@ -122,6 +142,7 @@ LOOPS = {
     "a sampled cell": lambda: _sampled(True),
     "a sampled layer": lambda: _sampled(False),
     "episodes": _policy,
+    "a sum of losses": _summed,
 }
 ALL = LOOPS | {
     "detached each fifth time, at the top": lambda: _trained("at the top", 5),
