@@ -138,7 +138,7 @@ def flip(x: UOp, axes: Ints) -> UOp:
 def detached(x: UOp) -> UOp:
     """`x`, to which no gradient flows."""
     while x.op is Op.CALL and not x.arg[0].results:
-        x = x.src[0]  # the value; the others are for its gradient
+        x = x.src[x.arg[1]]  # the value; the others are for its gradient, or other results
     return UOp(Op.DETACH, x.dtype, (x,))
 
 
