@@ -344,11 +344,13 @@ _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax", "new_full"))
 
 
 def _defers(function: Fun) -> bool:
-    """True if a function's calls may be late: it is an op, and its result follows from its arguments."""
+    """True if a function's calls may be late: it is an op, and its result follows from its arguments. What gives a bool
+    reads values: the ops that it calls are late, as if the user had called them."""
     at = function.__module__
     if at == "anneal.tensor._tensor":
         return hasattr(function, "is_op")
-    return at.startswith("anneal.ops.") and at not in _AT_ONCE and function.__name__ not in _DRAW_FIRST
+    first = function.__name__ in _DRAW_FIRST or function.__annotations__.get("return") == "bool"
+    return at.startswith("anneal.ops.") and at not in _AT_ONCE and not first
 
 
 def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:

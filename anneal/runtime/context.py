@@ -159,6 +159,7 @@ class _Here(threading.local):
         self.numbering: Callable[[], Any] = nothing  # a weak reference to the one in force
         self.logs: deque[Any] = deque(maxlen=8)  # calls while it and those before were in force
         self.plain: deque[Any] = deque(maxlen=1 << 12)  # tensors with nodes that were late, or could not be, and lines
+        self.open: list[Any] = []  # references to results with no template, which hold the numbering while they live
         self.computations = 0  # counts realizes that computed something
         self.calls: list[Any] = []  # late calls of captured functions since the last (`uses.py`)
         self.missed: deque[Any] = deque(maxlen=16)  # earlier late calls whose backward may still come

@@ -243,6 +243,8 @@ def _missed(n: Numbering, function: Any, run: Run, args: Args, options: Options,
         n.missed(begun, f"{function.__name__} takes no tensor or number, or one with a host_call or a Variable below")
     new = [t for t in (result if isinstance(result, tuple) else (result,)) if isinstance(t, Handle)]
     here.plain.extend([(ref(t), line) for t in new if not t._wants])
+    # such results do not hold the numbering, and a new one would learn the graph below them again, at each call
+    here.open += [ref(t, lambda _: n) for t in new]
     return result
 
 

@@ -498,6 +498,7 @@ def reset(n: Numbering | None) -> None:
         if not (t._leaf or t._spent):
             LEARNED.leave(u, line)
     here.plain.clear()
+    here.open.clear()
     here.computations += 1
     if n and n.apart:
         for t, before, values in n.apart:

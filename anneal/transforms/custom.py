@@ -333,7 +333,7 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, nodes: list[Any]
                 f"{cls.__name__}.backward gives {len(grads)} gradients for {count} arguments of forward: one for each, "
                 "None where there is none"
             )
-        return [grads[n] for n in places]
+        return [grads[n] if ctx.needs_input_grad[n] else None for n in places]
 
     def push(_: Any, __: Any, state: Options, given: Sequence[Any]) -> list[Any]:
         tangents: list[Any] = [None] * count

@@ -223,6 +223,42 @@ def test_ops_of_variables_and_of_host_calls_run_as_they_stand_beside_others() ->
         w.grad = None
 
 
+def test_a_chain_of_calls_of_the_host_is_learned_once() -> None:
+    """Each op would learn the graph of all calls before it again."""
+
+    def nodes(length: int) -> int:
+        w, x = Tensor(np.eye(3, dtype=np.float32), requires_grad=True), Tensor.ones(3, 3)
+
+        def step(n: int) -> None:
+            y = x
+            for _ in range(length):
+                y = host_call(np.cos, ((3, 3), "float32"), y @ w + n) + y
+            y.sum().item()
+
+        return Work(warm(step, 3), range(2)).nodes
+
+    assert nodes(24) <= 2.5 * nodes(12)
+
+
+def comparing(same: Callable[[Tensor, Tensor], bool]) -> Step:
+    w = Tensor(np.ones((4, 4), np.float32), requires_grad=True)
+
+    def step(n: int) -> None:
+        x = y = Tensor(BATCHES[n % 8, :4, :4])
+        for _ in range(4):
+            y = (y @ w).tanh() + x
+        assert not same(y, x)
+
+    return step
+
+
+@pytest.mark.parametrize("same", [an.allclose, an.equal, Tensor.allclose, lambda y, x: bool((y - x).abs().max() < 0.1)])
+def test_ops_that_give_a_bool_make_no_calls_anew(same: Callable[[Tensor, Tensor], bool]) -> None:
+    work = Work(warm(comparing(same), 8), range(8, 16))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.nodes <= 8
+
+
 # -- what changes, and what is read, in each step ---------------------------------------------------------------------
 
 

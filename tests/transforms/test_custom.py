@@ -300,6 +300,24 @@ def test_arguments_that_are_not_differentiated() -> None:
     np.testing.assert_allclose(grad(lambda x: scaled({"by": 2}, x).sum())(Tensor(A)).numpy(), 20)
 
 
+def test_what_backward_gives_for_an_argument_without_gradient_is_not_looked_at() -> None:
+    class Scaled(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, times: Tensor) -> Tensor:
+            return x * times.sum()
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Tensor) -> Any:
+            return grads[0] * 10, Tensor.ones(4, 3, 1)
+
+    x = Tensor.ones(3, requires_grad=True)
+    Scaled.apply(x, Tensor.ones(4)).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [10.0] * 3
+    with pytest.raises(ShapeError, match=r"gradient 1 has shape \(4, 3, 1\)"):
+        Scaled.apply(x, Tensor.ones(4, requires_grad=True)).sum().backward()
+
+
 def test_gradcheck_finds_a_wrong_gradient() -> None:
     x = Tensor([0.3, -0.7], dtype="float64", device="cpu", requires_grad=True)
     assert an.autograd.gradcheck(Exp.apply, (x,))
