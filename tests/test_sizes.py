@@ -230,6 +230,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "divergences of binomials of other counts, rows that are named from the end": {"distributions": 2, "nn": 1},
     "gradients of results that other tensors equal": {"tensor": 1, "transforms": 1},
     "tensors of numbers that vary": {"ops": 1, "runtime": 1},
+    "what chains of calls of the host share": {"runtime": 1},
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

@@ -23,12 +23,13 @@ from anneal.runtime.context import here
 from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of, with_lines
 from anneal.runtime.steps import ArrayKinds, Buffers, Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
-from anneal.uop import SYMBOLIC, Known, Nodes, Op, Src, UOp, arena, toposort
+from anneal.uop import ALU, MOVEMENT, SYMBOLIC, Known, Nodes, Op, Src, UOp, arena, toposort
 
 from anneal.uop.sizes import (  # isort: skip
     Sizes, Values, bound_sizes, bound_to, mapped, note_value, symbolic_arg, variables_of, widest,
 )  # fmt: skip
 
+_HEAVY = 32  # elementwise ops that are as much work as storing their result; a reduction is
 FOUND = "found"  # the tag of the bindings that a call of the host found while a function was captured
 
 # some nodes, and what is called with their leaves as soon as these are computed
@@ -60,7 +61,7 @@ def around_host_calls(
     )
     kept = None if watched else here.tensors.kept
     computed = _Computed(called, dry)
-    depth, waves = _waves(lazy, kept, computed.nodes)
+    depth, waves, shared = _waves(lazy, kept, computed.nodes)
     if not waves and not computed.nodes:
         return launched(uops, lazy, device_name, ())
     roots = set(lazy)
@@ -69,7 +70,7 @@ def around_host_calls(
     for n, wave in enumerate(waves):
         calls = [_wanted(function, src, nodes, kept is not None) for (function, src), nodes in wave.items()]
         sources = [[computed.over(s) for s in src] for _, src, _ in calls]
-        ready = {u: computed.over(u) for u in lazy if depth.get(u, 0) == n}
+        ready = {u: computed.over(u) for u in (*lazy, *shared) if depth.get(u, 0) == n}
         flat = list(dict.fromkeys([s for src in (*sources, ready.values()) for s in src]))
         between = [] if dry or here.watchers else computed.early(calls, sources, device_name)
         made = launched(flat, [s for s in flat if not is_realized(s)], device_name, between)
@@ -208,9 +209,11 @@ class _Computed:
 
 def _waves(
     lazy: Nodes, kept: Mapping[UOp, tuple[UOp | None, Nodes]] | None, known: Known
-) -> tuple[dict[UOp, int], list[Wave]]:
-    """The calls below `lazy` in waves: a wave's calls need only results of earlier waves; and for each node the number
-    of waves before it. Results that are `kept` need no call; `known` gets their leaves.
+) -> tuple[dict[UOp, int], list[Wave], dict[UOp, None]]:
+    """The calls below `lazy` in waves: a wave's calls need only results of earlier waves; for each node the number of
+    waves before it; and the nodes that later waves read, and that are too much work to be computed again by each. Else
+    the work of a chain of calls would grow with the square of its length. Results that are `kept` need no call; `known`
+    gets their leaves.
     """
 
     def is_kept(u: UOp) -> bool:
@@ -228,14 +231,24 @@ def _waves(
     needs = {u: u.src for u in order} if not givers else dict(_with_sizes(lazy, givers))
     depth: dict[UOp, int] = {}
     waves: list[Wave] = []
+    work: dict[UOp, int] = {}  # of a node over memory
+    shared: dict[UOp, None] = {}
     for u, below in needs.items():
         depth[u] = at = max([depth.get(s, 0) for s in below], default=0)
+        for s in below:
+            if depth.get(s, 0) < at and work.get(s) == _HEAVY:
+                while s.op in MOVEMENT:
+                    s = s.src[0]
+                if s.op in ALU or s.op is Op.REDUCE_AXIS:
+                    shared[s] = None
+        own = _HEAVY if u.op is Op.REDUCE_AXIS else int(u.op in ALU)
+        work[u] = min(own + sum([work.get(s, 0) for s in below if s not in shared]), _HEAVY)
         if u.op is Op.HOST_CALL:
-            depth[u] = at + 1
+            depth[u], work[u] = at + 1, 0
             if at == len(waves):
                 waves.append({})
             waves[at].setdefault((u.arg[0], u.src), []).append(u)
-    return depth, waves
+    return depth, waves, shared
 
 
 def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[UOp, Src]]:

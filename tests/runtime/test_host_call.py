@@ -64,6 +64,32 @@ def test_chains_and_several_results(device: str) -> None:
     assert host_call(lambda v: np.float32(v + 1), ((), F32), Tensor(2.0)).item() == 3
 
 
+def test_a_chain_computes_what_its_calls_share_once(device: str) -> None:
+    """Each call's part of a chain is one plan, however long the chain is: the parts before are in memory."""
+    w = Tensor((np.eye(4) * 0.5).astype(np.float32), device=device)
+
+    def chain(x: Tensor, length: int) -> Tensor:
+        for _ in range(length):
+            given = x @ w
+            x = host_call(np.cos, ((4, 4), F32), given) * 0.5 + given.tanh()
+        return x
+
+    wanted = given = np.full((4, 4), 0.3, np.float32)
+    for _ in range(12):
+        given = wanted * np.float32(0.5)
+        wanted = np.cos(given) * np.float32(0.5) + np.tanh(given)
+    x = Tensor(np.full((4, 4), 0.3, np.float32), device=device)
+    chain(x, 3).realize()
+    steps: list[Step] = []
+    with observed(steps.append):
+        np.testing.assert_allclose(chain(x, 12).numpy(), wanted, rtol=1e-5)
+    assert len({id(s.plan) for s in steps if isinstance(s, Launch)}) <= 4
+    assert [type(s) for s in steps].count(HostCall) == 12
+    captured = jit(lambda x: chain(x, 12))
+    for _ in range(3):
+        np.testing.assert_allclose(captured(x).numpy(), wanted, rtol=1e-5)
+
+
 def test_results_have_memory_of_their_own(device: str) -> None:
     y = host_call(lambda a: a + 1, ((2, 2), F32), vector(1, 2, 3, 4).reshape(2, 2))
     flat, same = y.reshape(4), y * 1
