@@ -272,7 +272,7 @@ class LayerNorm(Unary, Resettable, of="normalized_shape weight bias eps"):
         dtype: DTypeLike | None = None,
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
         self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
         self._place(device, dtype)
@@ -301,7 +301,7 @@ class RMSNorm(Unary, Resettable, of="normalized_shape weight eps"):
         dtype: DTypeLike | None = None,
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps = shape, eps
+        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
         self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
         self._place(device, dtype)
 
@@ -330,7 +330,7 @@ class GroupNorm(Row, Resettable, of="num_groups weight bias eps"):
     ) -> None:
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
         self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
         self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine and bias else None
         self._place(device, dtype)
@@ -359,6 +359,7 @@ class _ChannelNorm(Resettable):
         bias: bool = True,
     ) -> None:
         self.momentum, self.num_features, self.eps = momentum, num_features, eps
+        self.affine, self.track_running_stats = affine, track_running_stats
         shape = (num_features,)
         self.weight: Tensor | None = init.constant(shape, 1.0) if affine else None
         self.bias: Tensor | None = init.constant(shape, 0.0) if affine and bias else None
@@ -377,7 +378,7 @@ class _ChannelNorm(Resettable):
         """Count a batch, if batches are counted, and return its weight in the statistics: without a momentum they are
         the mean of all batches so far.
         """
-        if self.training and self.num_batches_tracked is not None:
+        if self.training and self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.assign(self.num_batches_tracked + 1)
         if self.momentum is not None or self.num_batches_tracked is None:
             return self.momentum or 0.0
@@ -406,7 +407,8 @@ class _BatchNorm(_ChannelNorm):
         if x.ndim - 2 not in [a.count(",") for a in self.axes] or x.shape[1] != self.num_features:
             shapes = " or ".join([f"(batch, {self.num_features}{a})" for a in self.axes])
             raise ShapeError(f"{type(self).__name__}: x has shape {shapes}, not {x.shape}")
-        mean, var = self.running_mean, self.running_var
+        kept = self.track_running_stats or not self.training
+        mean, var = (self.running_mean, self.running_var) if kept else (None, None)
         batch = self.training or mean is None
         return F.batch_norm(x, mean, var, self.weight, self.bias, batch, self._seen() if batch else 0.0, self.eps)
 
@@ -493,7 +495,7 @@ class SyncBatchNorm(_BatchNorm):
         var = all_reduce((apart * apart).mean(over), group, "mean")
         count, share = x.numel() // x.shape[1] * group.size, self._seen()
         for kept, now in ((self.running_mean, mean), (self.running_var, var * (count / max(1, count - 1)))):
-            if kept is not None:
+            if kept is not None and self.track_running_stats:
                 kept.assign(kept * (1 - share) + now.detach() * share)
         return F.batch_norm(x, mean, var, self.weight, self.bias, False, 0.0, self.eps)
 
@@ -526,7 +528,7 @@ class _InstanceNorm(_ChannelNorm):
                 f"{name}: x is (batch, {self.num_features}, ...) with {self.axes} axes more, not {x.shape}"
             )
         whole = x if x.ndim == self.axes + 2 else x.unsqueeze(0)
-        mean, var, given = self.running_mean, self.running_var, self.training or self.running_mean is None
+        mean, var, given = self.running_mean, self.running_var, self.training or not self.track_running_stats
         y = F.instance_norm(whole, mean, var, self.weight, self.bias, given, self.momentum, self.eps)
         return y if whole is x else y.squeeze(0)
 

@@ -63,7 +63,7 @@ class MultiheadAttention(Module):
             raise ShapeError(f"MultiheadAttention: {num_heads} heads do not divide a width of {embed_dim}")
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
-        self.add_zero_attn = add_zero_attn
+        self.add_zero_attn, self.head_dim = add_zero_attn, embed_dim // num_heads
         same = self.kdim == embed_dim and self.vdim == embed_dim
         self.in_proj_weight: Tensor | None = init.xavier_uniform((3 * embed_dim, embed_dim)) if same else None
         self.q_proj_weight: Tensor | None = None if same else init.xavier_uniform((embed_dim, embed_dim))

@@ -29,7 +29,7 @@ class _Kernels(Resettable):
             raise ShapeError(
                 f"{type(self).__name__}: {groups} groups do not divide {channels[0]} and {channels[1]} channels"
             )
-        self.in_channels, self.out_channels = channels
+        self.in_channels, self.out_channels, self.groups, self.transposed = *channels, groups, turned
         self.kernel_size = (kernel,) * self.axes if isinstance(kernel, int) else tuple(kernel)
         first, second = channels if turned else channels[::-1]
         # torch counts the inputs of a weight on axis 1 in either order, and starts from that.
@@ -37,6 +37,11 @@ class _Kernels(Resettable):
         self.weight: Tensor = init.kaiming_uniform(shape)
         bound = 1 / math.sqrt(init.fan(shape)[0])
         self.bias: Tensor | None = init.uniform(channels[1:], bound) if bias else None
+
+    def _move(self, stride: Sizes, dilation: Sizes, output_padding: Sizes) -> None:
+        """Take how the kernels move: a number for each axis, as in torch."""
+        self.stride, self.dilation = per_axis("stride", stride, self.axes), per_axis("dilation", dilation, self.axes)
+        self.output_padding = per_axis("output_padding", output_padding, self.axes, 0)
 
 
 class _Conv(_Kernels):
@@ -59,7 +64,8 @@ class _Conv(_Kernels):
             raise ShapeError(f"{type(self).__name__}: padding_mode is one of {', '.join(_MODES)}, not {padding_mode!r}")
         self._hold((in_channels, out_channels), kernel_size, groups, bias)
         self.padding_mode = padding_mode
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.padding = padding if isinstance(padding, str) else per_axis("padding", padding, self.axes, 0)
+        self._move(stride, dilation, 0)
         self._place(device, dtype)
 
     @checked
@@ -138,8 +144,8 @@ class _ConvTranspose(_Kernels):
         if padding_mode != "zeros":
             raise ShapeError(f'{type(self).__name__}: padding_mode is "zeros" alone, not {padding_mode!r}')
         self._hold((in_channels, out_channels), kernel_size, groups, bias, turned=True)
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
-        self.groups, self.dilation = groups, dilation
+        self.padding_mode, self.padding = padding_mode, per_axis("padding", padding, self.axes, 0)
+        self._move(stride, dilation, output_padding)
         self._place(device, dtype)
 
     @checked

@@ -176,6 +176,47 @@ def _read(name: str, attribute: str, text: str) -> Any:
     return text if text in ("tensor", *STRINGS.values()) else eval(text, {})
 
 
+READ = {
+    "Conv1d(2, 4, 3, dilation=2)": "stride=(1,) padding=(0,) dilation=(2,) output_padding=(0,) transposed=False",
+    "Conv2d(2, 4, 3, padding=1)": "stride=(1, 1) padding=(1, 1) dilation=(1, 1) output_padding=(0, 0) groups=1",
+    "Conv2d(2, 4, (3, 5), padding='same')": "kernel_size=(3, 5) padding='same' stride=(1, 1)",
+    "ConvTranspose1d(2, 4, 3, 2)": "stride=(2,) padding=(0,) output_padding=(0,) transposed=True padding_mode='zeros'",
+    "ConvTranspose2d(2, 2, 3, groups=2)": "dilation=(1, 1) output_padding=(0, 0) groups=2",
+    "LazyConv1d(3, 3)": "stride=(1,) dilation=(1,) transposed=False",
+    "BatchNorm1d(3)": "affine=True track_running_stats=True",
+    "BatchNorm2d(3, affine=False, track_running_stats=False)": "affine=False track_running_stats=False",
+    "InstanceNorm1d(3)": "affine=False track_running_stats=False",
+    "LayerNorm((3, 4), elementwise_affine=False)": "elementwise_affine=False normalized_shape=(3, 4)",
+    "RMSNorm(3)": "elementwise_affine=True",
+    "GroupNorm(2, 4)": "affine=True",
+    "MultiheadAttention(4, 2)": "head_dim=2",
+}
+
+
+@pytest.mark.parametrize("made", READ)
+def test_attributes_have_torchs_values(made: str) -> None:
+    layer = eval(f"nn.{made}", {"nn": anneal.nn})
+    wanted = eval(f"dict({READ[made].replace(' ', ', ').replace(',,', ',')})")
+    assert {name: getattr(layer, name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("kind", ["BatchNorm1d", "SyncBatchNorm"])
+def test_a_norm_that_stops_tracking_keeps_its_statistics(kind: str) -> None:
+    """As a model whose loss is taken twice does around the second time."""
+    norm, x = getattr(anneal.nn, kind)(2), anneal.tensor([[1.0, 2.0], [3.0, 8.0]])
+    norm(x)
+    kept = [norm.running_mean.tolist(), norm.running_var.tolist(), norm.num_batches_tracked.item()]
+    norm.track_running_stats = False
+    np.testing.assert_allclose(norm(x * 3).tolist(), [[-1, -1], [1, 1]], atol=1e-4)
+    assert [norm.running_mean.tolist(), norm.running_var.tolist(), norm.num_batches_tracked.item()] == kept
+    norm.eval()
+    np.testing.assert_allclose(norm(x)[0, 0].item(), (1 - kept[0][0]) / (kept[1][0] + 1e-5) ** 0.5, rtol=1e-5)
+    norm.train()
+    norm.track_running_stats = True
+    norm(x)
+    assert norm.num_batches_tracked.item() == 2
+
+
 if __name__ == "__main__":
     import torch
 
