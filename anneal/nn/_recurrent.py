@@ -127,18 +127,11 @@ class RNNBase(_Gated):
         self, x: PackedSequence, initial: list[Tensor] | None, states: int
     ) -> tuple[PackedSequence, list[Tensor]]:
         """`_run` of a packed sequence: padded, with states that move in the steps that a sequence has."""
-        sizes, _ = x.sizes()
-        if initial is not None and x.sorted_indices is not None:
-            initial = [s[:, x.sorted_indices] for s in initial]
-        there = Tensor((np.arange(sizes[0]) < sizes[:, None])[:, :, None], device=x.data.device)
-        in_order = PackedSequence(x.data, x.batch_sizes)
-        in_order._host = sizes, None
-        padded, _ = pad_packed_sequence(in_order, self.batch_first)
+        lengths = x.lengths()
+        there = Tensor((np.arange(lengths.max())[:, None] < lengths)[:, :, None], device=x.data.device)
+        padded, _ = pad_packed_sequence(x, self.batch_first)
         output, ends = self._steps(padded, initial, states, there)
-        if x.unsorted_indices is not None:
-            ends = [s[:, x.unsorted_indices] for s in ends]
-        packed = pack_padded_sequence(output, (np.arange(sizes[0])[:, None] < sizes).sum(1), self.batch_first)
-        return x.of(packed.data), ends
+        return pack_padded_sequence(output, lengths, self.batch_first, x.unsorted_indices is None), ends
 
     def _steps(
         self, x: Tensor, initial: list[Tensor] | None, states: int, there: Tensor | None

@@ -133,6 +133,40 @@ def test_a_long_sequence_is_a_loop_of_the_same_steps(name: str, monkeypatch: pyt
             np.testing.assert_allclose(a.numpy(), b.numpy(), 1e-4, 1e-5)
 
 
+def test_a_packed_sequence_has_the_values_that_it_shows(device: str) -> None:
+    """Those of `data`, and of the padded tensor at the time, whose padding does not count."""
+    layer = nn.GRU(2, 3).to(device)
+    x = Tensor(np.arange(12.0, dtype=np.float32).reshape(3, 2, 2) / 10, device=device)
+    x[2, 1] = float("nan")
+
+    def ends(packed: Any) -> Any:
+        layer.zero_grad()
+        output, last = layer(packed)
+        (output.data.sum() + last.sum()).backward()
+        assert layer.weight_ih_l0.grad is not None
+        assert layer.weight_ih_l0.grad.isfinite().all().item()
+        return last.tolist()
+
+    given = x.clone()
+    packed = pack_padded_sequence(given, [3, 2])
+    given.zero_()
+    wanted = ends(packed)
+    assert wanted == ends(pack_padded_sequence(x, [3, 2]))
+    assert pad_packed_sequence(packed)[0].tolist() == [*x[:2].tolist(), [x[2, 0].tolist(), [0.0, 0.0]]]
+    assert packed.data.tolist() == [*x[0].tolist(), *x[1].tolist(), x[2, 0].tolist()]
+    np.testing.assert_allclose(ends(packed), wanted, rtol=1e-6)
+    for realized in (True, False):
+        packed = pack_padded_sequence(x, [3, 2])
+        if realized:
+            packed.data.realize()
+        packed.data.mul_(2)
+        np.testing.assert_allclose(ends(packed), ends(pack_padded_sequence(x * 2, [3, 2])), rtol=1e-6)
+        longer, lengths = pad_packed_sequence(packed, total_length=4, padding_value=7.0)
+        assert (longer[3].tolist(), longer[2, 1].tolist(), lengths.tolist()) == ([[7.0] * 2] * 2, [7.0] * 2, [3, 2])
+    longer, _ = pad_packed_sequence(pack_padded_sequence(x, [2, 1]), total_length=3)
+    assert longer.tolist() == [x[0].tolist(), [x[1, 0].tolist(), [0.0] * 2], [[0.0] * 2] * 2]
+
+
 def test_the_plans_of_a_long_sequence_are_those_of_a_longer_one() -> None:
     def plans(time: int) -> int:
         before = sum(cache_statistics())

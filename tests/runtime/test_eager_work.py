@@ -240,6 +240,25 @@ def test_a_chain_of_calls_of_the_host_is_learned_once() -> None:
     assert nodes(24) <= 2.5 * nodes(12)
 
 
+def test_packed_sequences_of_one_longest_and_other_lengths_have_one_plan() -> None:
+    """The rows of a packed sequence are as many as its lengths' sum, another number in each step."""
+    layer, last = nn.LSTM(3, 4, batch_first=True, bidirectional=True), nn.Linear(8, 1)
+    optimiser = optim.SGD([*layer.parameters(), *last.parameters()], 0.1)
+
+    def step(n: int) -> float:
+        lengths = [5, n % 5 + 1, n // 5 % 5 + 1]
+        x = Tensor(BATCHES.reshape(-1)[n * 7 : n * 7 + 45].reshape(3, 5, 3))
+        packed = nn.utils.rnn.pack_padded_sequence(x * 2, lengths, batch_first=True, enforce_sorted=False)
+        found, ends = layer(packed)
+        optimiser.zero_grad()
+        loss = last(nn.utils.rnn.pad_packed_sequence(found, batch_first=True)[0]).sum() + ends[0].sum()
+        loss.backward()
+        optimiser.step()
+        return loss.item()
+
+    assert Work(warm(step, 6), range(6, 26)).plans <= 1  # that of three lengths of 5
+
+
 def comparing(same: Callable[[Tensor, Tensor], bool]) -> Step:
     w = Tensor(np.ones((4, 4), np.float32), requires_grad=True)
 

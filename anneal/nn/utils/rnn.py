@@ -37,6 +37,7 @@ class PackedSequence(_Fields):
     """
 
     _host: tuple[Array, Array | None]  # the sizes, and the places of the sequences, where they were made
+    _padded: tuple[Any, Any] = (None, None)  # the values of `data` when it was packed, and of what
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """The same with elements of another dtype, or on another device: arguments as of `Tensor.to`."""
@@ -55,6 +56,20 @@ class PackedSequence(_Fields):
             back = self.unsorted_indices
             self._host = self.batch_sizes.numpy(), None if back is None else back.numpy()
         return self._host
+
+    def lengths(self) -> Array:
+        """The lengths of the sequences when they are padded, on the host."""
+        sizes, back = self.sizes()
+        long = (np.arange(sizes[0]) < sizes[:, None]).sum(0).astype(np.int32)
+        return long if back is None else long[back]
+
+    def unpacked(self) -> Tensor | None:
+        """The tensor that was packed, (time, batch, ...), if `data` has its values still. Programs that go on from it
+        are one for all lengths, where `data` has as many rows as the lengths' sum.
+        """
+        made, padded = self._padded
+        same = made is not None and made is (self.data.late or self.data.uop)
+        return padded if same else None  # type: ignore[no-any-return]
 
 
 def _lengths(name: str, lengths: Any) -> list[int]:
@@ -135,7 +150,7 @@ def pack_padded_sequence(
     back = None if enforce_sorted else np.argsort(order).astype(np.int32)
     orders = [] if back is None else [Tensor(order, device=x.device), Tensor(back, device=x.device)]
     out = PackedSequence(data, Tensor(sizes, device="cpu"), *orders)
-    out._host = sizes, back
+    out._host, out._padded = (sizes, back), (data.late or data.uop, x.clone())
     return out
 
 
@@ -167,12 +182,15 @@ def pad_packed_sequence(
     total = time if total_length is None else total_length
     if total < time:
         raise ShapeError(f"pad_packed_sequence: total_length is at least {time}, the longest, not {total}")
-    there = np.arange(batch) < np.concatenate([sizes, np.zeros(total - time, sizes.dtype)])[:, None]
-    lengths = there.sum(0).astype(np.int32)
-    places = np.where(there, np.cumsum(there).reshape(there.shape) - 1, 0).astype(np.int32)
-    if back is not None:
-        there, places, lengths = there[:, back], places[:, back], lengths[back]
-    x = data[Tensor(places, device=data.device)]
+    lengths = sequence.lengths()
+    there = np.arange(total)[:, None] < lengths
+    x = sequence.unpacked()
+    if x is None or len(x) < total:
+        ranks = np.arange(batch) if back is None else back
+        starts = np.concatenate([np.cumsum(sizes) - sizes, np.zeros(total - time, sizes.dtype)])
+        x = data[Tensor(np.where(there, starts[:, None] + ranks, 0).astype(np.int32), device=data.device)]
+    else:
+        x = x[:total]
     if not there.all():
         mask = Tensor(there.reshape(*there.shape, *[1] * (data.ndim - 1)), device=data.device)
         x = mask.where(x, padding_value)
