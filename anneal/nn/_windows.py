@@ -64,7 +64,7 @@ class _Conv(_Kernels):
             raise ShapeError(f"{type(self).__name__}: padding_mode is one of {', '.join(_MODES)}, not {padding_mode!r}")
         self._hold((in_channels, out_channels), kernel_size, groups, bias)
         self.padding_mode = padding_mode
-        self.padding = padding if isinstance(padding, str) else per_axis("padding", padding, self.axes, 0)
+        self.padding: Sizes | str = padding if isinstance(padding, str) else per_axis("padding", padding, self.axes, 0)
         self._move(stride, dilation, 0)
         self._place(device, dtype)
 

@@ -60,7 +60,7 @@ class PackedSequence(_Fields):
     def lengths(self) -> Array:
         """The lengths of the sequences when they are padded, on the host."""
         sizes, back = self.sizes()
-        long = (np.arange(sizes[0]) < sizes[:, None]).sum(0).astype(np.int32)
+        long: Array = (np.arange(sizes[0]) < sizes[:, None]).sum(0).astype(np.int32)
         return long if back is None else long[back]
 
     def unpacked(self) -> Tensor | None:
@@ -69,7 +69,7 @@ class PackedSequence(_Fields):
         """
         made, padded = self._padded
         same = made is not None and made is (self.data.late or self.data.uop)
-        return padded if same else None  # type: ignore[no-any-return]
+        return padded if same else None
 
 
 def _lengths(name: str, lengths: Any) -> list[int]:
