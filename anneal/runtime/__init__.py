@@ -58,7 +58,8 @@ from anneal.runtime.late import (  # isort: skip
     tensor_class,
 )  # fmt: skip
 from anneal.runtime.uses import (  # isort: skip
-    Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, note_call, passed_calls, second_backward, used_unseen,
+    Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, make_again, note_call, passed_calls, second_backward,
+    used_unseen,
 )  # fmt: skip
 
 if TYPE_CHECKING:

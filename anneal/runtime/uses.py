@@ -115,13 +115,20 @@ def used_unseen(tensors: Handles) -> None:
             t._used = UNSEEN
 
 
-def note_call(tensors: Handles, nodes: Nodes, made: Handles) -> None:
-    """Note a call that is no op's: it took tensors that had these `nodes`, and gave the tensors `made`."""
+def note_call(tensors: Handles, nodes: Nodes, made: Handles, run: Run | None = None, args: Args = ()) -> None:
+    """Note a call that is no op's: it took tensors that had these `nodes`, and gave the tensors `made`.
+
+    Args:
+        run: a function that makes it again, of `args`, in which the tensors are.
+    """
     n = numbering_of()
     if n is None:
         used_unseen(tensors)
-    else:
+    elif run is None:
         _note(n, tensors, nodes, made)
+    else:
+        given = Given(args, {}, tensors, list(map(n.learn, nodes)), [True] * len(made), ())
+        n.note((run, given, list(map(ref, tensors)), list(map(ref, made))))
 
 
 def _note(n: Numbering, tensors: Handles, nodes: Nodes, made: Handles) -> None:
@@ -164,24 +171,27 @@ class KnownCalls:
         self.used = False  # whether there is a call with it
         for log in here.logs:
             for i, (_, _, refs, made) in enumerate(log):
-                self.used |= any(r is mine for r in refs)
-                if any(r is mine for r in made):
+                self.used |= [r for r in refs if r is mine] != []
+                if [r for r in made if r is mine]:
                     self._logs, self._place, self.used = [], i + 1, False
             self._logs.append(log)
         if self._place < 0:
             raise LookupError
         self._mine = mine
 
-    def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> None:
-        """Put a first call before the others: it gives the tensor the node `y`, or that of the result of `again`."""
+    def begin_with(self, y: UOp, again: Callable[[Any], Handle]) -> list[Log]:
+        """Put a first call before the others: it gives the tensor the node `y`, or that of the result of `again`.
+        Returns the logs whose calls are to be made again."""
         self._logs[0].insert(self._place, (again, ref(y), [self._mine], [self._mine]))
-        if self.used:
-            _made_again(self._logs)
+        return self._logs if self.used else []
 
 
-def _made_again(logs: Iterable[Log]) -> None:
+def make_again(logs: Iterable[Log]) -> None:
     """Repeat calls whose tensors have other nodes since: the tensors that still exist show the same values by the new
     nodes.
+
+    Args:
+        logs: the calls, in order.
 
     Raises GradientError where a call cannot be made again.
     """

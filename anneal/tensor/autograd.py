@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
-from anneal.runtime import Fun, earlier_nodes, here
+from anneal.runtime import Fun, earlier_nodes, flat, here, note_call
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing, set_apart
 from anneal.uop import Src, UOp, const
@@ -121,8 +121,7 @@ def grad(
     if is_grads_batched:
         return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
     _check_graph(results, targets)
-    for t in targets if not any(y._spent for y in results) else ():
-        set_apart(t)
+    set_apart(targets if not any(y._spent for y in results) else ())
     seeds = _seeds(results, grad_outputs)
     found: list[UOp | None] = [None] * len(targets)
     # What stands on the way to another input has its gradient by itself.
@@ -139,12 +138,27 @@ def grad(
                 for (i, _), g in zip(nodes, gradient([(result.uop, seed)], [n for _, n in nodes])):
                     if g is not None:
                         found[i] = g if (before := found[i]) is None else before + g
-        return tuple(
+        made = tuple(
             [
                 _given(t, g if g is None else hooked(t, g), results, create_graph, allow_unused, materialize_grads)
                 for t, g in zip(targets, found)
             ]
         )
+    return _noted(made, results, targets, grad_outputs) if create_graph else made
+
+
+def _noted(made: tuple[Tensor | None, ...], *given: Any) -> tuple[Tensor | None, ...]:
+    """The gradients, through which others may flow: the call that took them is noted."""
+    taken = [t for t in flat(given) if isinstance(t, Tensor)]
+    there = [g is not None for g in made]
+    note_call(taken, [t.uop for t in taken], [g for g in made if g is not None], _again, (*given, there))
+    return made
+
+
+def _again(results: Several, targets: Several, weights: Any, there: list[bool]) -> list[Any]:
+    """The gradients that were there, of a call with other tensors."""
+    found = grad(results, targets, weights, True, True, materialize_grads=True)
+    return [g for g, kept in zip(found, there, strict=True) if kept]
 
 
 def _nodes_of(t: Tensor) -> Src:

@@ -155,7 +155,7 @@ def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
     for t in several:
         if not t.requires_grad:
             raise GradientError(f"backward: an input of shape {t.shape} requires no gradient")
-        set_apart(t)
+    set_apart(several)
     return several
 
 

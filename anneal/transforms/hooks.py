@@ -6,14 +6,14 @@ calls that were made with it before are made again."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from typing import Any
 
 from anneal.errors import GradientError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor, no_grad, said
-from anneal.runtime import UNSEEN, KnownCalls, here, outdate_captures, sources_of, storage_of
+from anneal.runtime import UNSEEN, KnownCalls, here, make_again, outdate_captures, sources_of, storage_of
 from anneal.transforms.custom import attached
 from anneal.transforms.walks import derivative_of, ended
 from anneal.uop import Op, UOp, arena, unique
@@ -185,16 +185,20 @@ def hooks_of(x: Tensor) -> Hooks | None:
     return found
 
 
-def set_apart(x: Tensor) -> None:
-    """Give a tensor that is no leaf a node that no other shows, if its uses are known: equal expressions are one node,
-    and a reshaped node counts as its source.
+def set_apart(tensors: Iterable[Tensor]) -> None:
+    """Give each of some tensors that is no leaf a node that no other shows, if its uses are known: equal expressions
+    are one node, and a reshaped node counts as its source.
 
     Args:
-        x: the tensor.
+        tensors: the tensors.
     """
-    if not x.is_leaf:
-        with suppress(GradientError):
-            _of_result(x)
+    apart: list[_Apart] = []
+    for x in tensors:
+        if not x.is_leaf:
+            with suppress(GradientError):
+                _of_result(x, apart)
+    with suppress(GradientError):
+        _used_apart(apart)
 
 
 def retains_grad(x: Tensor) -> bool:
@@ -223,9 +227,12 @@ def _of_leaf(x: Tensor) -> Hooks:
     return hooks
 
 
-def _of_result(x: Tensor) -> Hooks:
+_Apart = tuple[Any, UOp, list[Any]]  # a tensor, the node that it had, and the logs of the calls that used it
+
+
+def _of_result(x: Tensor, apart: list[_Apart] | None = None) -> Hooks:
     """The hooks of a tensor that is no leaf: a node above it calls them with its gradient, and what was computed from
-    it before is computed from that node."""
+    it before is computed from that node, now or with that of others in `apart`."""
     known = hooks_of(x)
     if known is not None:
         return known
@@ -243,12 +250,23 @@ def _of_result(x: Tensor) -> Hooks:
     x._show(y.uop)
     if calls is not None:
         weak = weakref.ref(hooks)
-        try:
-            calls.begin_with(y.uop, lambda t: t if (own := weak()) is None else _above(t, own))
-        except GradientError:
-            x._show(before)
-            raise
+        logs = calls.begin_with(y.uop, lambda t: t if (own := weak()) is None else _above(t, own))
+        if apart is None:
+            _used_apart([(x, before, logs)])
+        else:
+            apart.append((x, before, logs))
     return hooks
+
+
+def _used_apart(apart: list[_Apart]) -> None:
+    """Compute what was computed from some tensors from the nodes that they have now."""
+    logs: list[Any] = max([logs for _, _, logs in apart], key=len, default=[])
+    try:
+        make_again(logs)
+    except GradientError:
+        for x, before, _ in apart:
+            x._show(before)
+        raise
 
 
 def _above(x: Tensor, hooks: Hooks) -> Tensor:

@@ -149,6 +149,7 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
             a.derive(root)
             grads[root] = _add(grads[root], seed) if root in grads else seed
         calls = _calls_on(path)
+        apart: Known = {}  # nodes under those of hooks, and what the tensors with the hooks show
         for y, sources in reversed(path):
             g, call = grads.get(y), calls.get(y)
             if call is not None:
@@ -158,12 +159,21 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
                 if y is not call.first or call.given.count(None) == len(call.given):
                     continue
                 made = call.rules.pull(y.arg[0], sources, call.given, [s in reach for s in sources])
+                if here.creates and (known := derivative_of(y)) is not None and known.hooks is not None:
+                    apart[y.src[0]] = _shown_over(y, known.hooks.owner())
             elif g is None:
                 continue
             else:
                 a.derive(y)
                 adds = y.op in _CARRIES or (y.op is Op.REDUCE_AXIS and y.arg[0] is Op.ADD)
-                made = _contributions(y, g if adds else g.cast(y.dtype), sources)
+                wide = g if adds else g.cast(y.dtype)
+                if y in apart and y.op not in (Op.BUFFER, Op.DIV):
+                    # a slope made of the result is made of the tensor that shows it; that of a quotient, as in torch,
+                    # of its operands
+                    own = UOp(y.op, y.dtype, y.src, y.arg, ("apart", y.tag))
+                    made = [c and substitute(c, {own: apart[y]}) for c in _contributions(own, wide, sources)]
+                else:
+                    made = _contributions(y, wide, sources)
             elementwise = y.op in ALU
             for s, c in zip(sources, made, strict=True):
                 if c is None or s not in reach:
@@ -173,6 +183,12 @@ def pull_back(seeds: Iterable[tuple[UOp, UOp]], reach: set[UOp], path: Path) -> 
                 seen = grads.get(s)
                 grads[s] = c if seen is None else _add(seen, c)
     return grads
+
+
+def _shown_over(y: UOp, owner: Any) -> UOp:
+    """The node that shows the value of `y`, a node of hooks: that of their tensor, unless it was changed since."""
+    u: UOp = y if owner is None else owner.uop
+    return u if y in (base := base_of(u), *sources_of(base)) else y
 
 
 def _order(roots: Nodes, stop: set[UOp]) -> Path:

@@ -10,6 +10,7 @@ import pytest
 
 from anneal import autograd, fill
 from anneal.errors import DTypeError, GradientError, ShapeError
+from anneal.runtime import cache_statistics
 from anneal.tensor import Tensor, functional as F, grad, hessian, no_grad, value_and_grad, vjp
 from anneal.uop import arena, toposort
 from tests.reference import evaluate
@@ -501,3 +502,54 @@ def test_views_keep_their_gradients_when_what_they_show_is_detached(read: bool) 
     with no_grad():
         y.mul_(2)  # they show the same memory still
     assert (row.tolist(), turned.tolist()) == ([12.0], [[6.0], [12.0]])
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_gradient_of_a_result_passes_gradients_that_were_taken_before(read: bool, device: str) -> None:
+    """A gradient was made of a result; another of that result lacked what flows through the first."""
+    x = Tensor([2.0, 3.0], requires_grad=True, device=device)
+    y = x * x
+    loss = (y**3).sum()
+    if read:
+        loss.item()
+    (slope,) = autograd.grad(loss, x, create_graph=True)
+    z = (slope * y).sum()
+    if read:
+        z.item()
+    np.testing.assert_allclose(autograd.grad(z, y)[0].numpy(), [576.0, 4374.0], rtol=1e-5)  # 18 x y^2
+
+
+@pytest.mark.parametrize(
+    ("function", "torchs"),
+    [
+        (lambda x: x.exp(), [53.78026580810547, 4841.14599609375]),
+        (lambda x: x.tanh(), [1.2379018068313599, -4.591206073760986]),
+        (lambda x: x.sqrt(), [2.1213202476501465, 4.242640495300293]),
+        (lambda x: 1 / x, [-144.0, -0.5625]),
+        (lambda x: (x + 1) / x, [-324.0, -5.0625]),
+    ],
+    ids=["exp", "tanh", "sqrt", "reciprocal", "quotient"],
+)
+def test_a_slope_that_is_made_of_a_result_is_made_of_its_tensor(
+    function: Callable[[Tensor], Tensor], torchs: list[float]
+) -> None:
+    """As in torch 2.13, whose exp, tanh and sqrt keep their result; a quotient keeps its operands."""
+    x = Tensor([0.5, 2.0], requires_grad=True)
+    y = function(x)
+    (slope,) = autograd.grad((y**3).sum(), x, create_graph=True)
+    np.testing.assert_allclose(autograd.grad((slope * y).sum(), y)[0].numpy(), torchs, rtol=1e-5)
+
+
+def test_inner_steps_through_results_make_no_plan_each_round() -> None:
+    w = Tensor([0.5, -0.25], requires_grad=True)
+    made = []
+    for n in range(6):
+        fast, x = w, Tensor([1.0 + n, 2.0])
+        for _ in range(3):
+            (g,) = autograd.grad((((fast * x).tanh() - 1) ** 2).sum(), fast, create_graph=True)
+            fast = fast - 0.1 * g
+        w.grad = None
+        (fast * x).sum().backward()
+        w.grad.numpy()  # type: ignore[union-attr]
+        made.append(cache_statistics()[1])
+    assert made[-1] == made[2]
