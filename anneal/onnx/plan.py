@@ -127,7 +127,8 @@ class Captured:
             if not isinstance(value, Tensor):
                 run.loose[id(value)] = value
         feeds = {**filled(self._feeds, iter(given)), **self._fixed}
-        return [self._given(run, r) for r in run.main(self._graph, feeds, self._key)]
+        with modes(made=None):  # a jit function need not compare it: what is fixed is made in one run, and kept
+            return [self._given(run, r) for r in run.main(self._graph, feeds, self._key)]
 
     def _called(self, sizes: Src, rows: list[Tensor]) -> Any:
         try:

@@ -293,6 +293,37 @@ def test_what_follows_from_shapes_is_computed_once(monkeypatch: pytest.MonkeyPat
     assert m.host_steps == ()
 
 
+def recurrent(hidden: int = 3) -> bytes:
+    """Two layers whose first states are zeros for the batch that a run has, as exporters write them."""
+    r = np.random.default_rng(0)
+    nodes = [
+        node("Shape", ["x"], ["batch"], start=1, end=2),
+        node("Concat", ["one", "batch", "hidden"], ["s"], axis=0),
+        node("ConstantOfShape", ["s"], ["h0"]),
+        node("RNN", ["x", "w", "r", "", "", "h0"], ["h"], hidden_size=hidden),
+        node("Squeeze", ["h", "one"], ["z"]),
+        node("ConstantOfShape", ["s"], ["h1"]),
+        node("RNN", ["z", "w", "r", "", "", "h1"], ["y"], hidden_size=hidden),
+    ]
+    weights = [array(n, r.standard_normal((1, hidden, hidden)), np.float32) for n in "wr"]
+    weights += [array("one", [1]), array("hidden", [hidden])]
+    return model(nodes, [floats("x", "t", "n", 3)], [floats("y", "t", 1, "n", hidden)], weights).SerializeToString()
+
+
+def test_what_one_run_makes_and_keeps_is_no_frozen_value(traced: list[int]) -> None:
+    """The first run makes the zeros of these shapes, the second finds them, both with numbers on the same line."""
+    m = anneal.onnx.load(recurrent())
+    x = np.random.default_rng(1).standard_normal((3, 2, 3)).astype(np.float32)
+    for _ in range(5):
+        y = m.run({"x": x})["y"].numpy()
+    assert m.host_steps == ()
+    assert len(traced) == 2
+    for call in (m, m.module()):
+        captured = anneal.jit(lambda t, call=call: call(t) + 1)
+        for _ in range(4):
+            np.testing.assert_allclose(captured(Tensor(x)).numpy(), y + 1, rtol=1e-6)
+
+
 def test_plans_are_bounded() -> None:
     m = anneal.onnx.load(mlp())
     for n in range(1, 40):
