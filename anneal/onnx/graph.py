@@ -148,7 +148,7 @@ _Bodies = dict[Any, tuple[frozenset[int], frozenset[int]]]
 
 def deciding(graph: Graph) -> frozenset[str]:
     """The names, of inputs and of what is between, whose values decide shapes."""
-    names: set[str] = set()
+    names = set[str]()
     _walk(graph, names, {})
     return frozenset(names)
 
@@ -275,7 +275,7 @@ def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str
     if not node.version:
         return ""
     inputs, homogeneous = _types(schema_of(node.op, node.domain, node.version))
-    first: dict[str, tuple[str, str]] = {}
+    first = dict[str, tuple[str, str]]()
     narrower = NARROW if narrowed else {}
     for n, dtype in enumerate(dtypes):
         if dtype is None or not inputs or (n >= len(inputs) and not homogeneous):

@@ -53,7 +53,7 @@ class SizeBounds:
 
     def __init__(self, shapes: ByName, inputs: Sequence[ValueInfo]) -> None:
         self.inputs = list(inputs)
-        limits: dict[str, tuple[int, int]] = {}
+        limits = dict[str, tuple[int, int]]()
         self._names: dict[str, int] = {}
         for key, value in shapes.items():
             if isinstance(value, Mapping):
@@ -106,7 +106,7 @@ class SizeBounds:
 
     def check(self, feeds: ByName) -> None:
         """Raises OnnxError for a size of a feed that is outside its bounds, and for two of one name that differ."""
-        found: dict[str, tuple[int, str]] = {}
+        found = dict[str, tuple[int, str]]()
         for info in self.inputs:
             value = feeds.get(info.name)
             if value is None or info.kind != "tensor":

@@ -402,7 +402,7 @@ def check(
     Raises OnnxError for a model that cannot be loaded, or that the reference cannot run.
     """
     model = load(source, device)
-    ours: list[tuple[FileNode, str, Any]] = []
+    ours = list[tuple[FileNode, str, Any]]()
 
     graph = model.program.graph
     # Unused outputs of a node are undefined: runtimes leave anything in them.

@@ -317,19 +317,27 @@ class _Reader:
 
     def nodes(self, out: Graph, protos: Any, known: set[str], outer: _Names, depth: int) -> set[str]:
         """Read the nodes of a graph and add what they make to `known`; gives the names that they take from outside."""
-        free: set[str] = set()
-        visible = (*outer, known)
-        for n in protos:
-            node = self.node(n, out.path, visible, depth)
+        free = set[str]()
+        made = {text_of(x): n for n, proto in enumerate(protos) for x in proto.output}
+        visible = (*outer, known | made.keys())
+        nodes = [self.node(proto, out.path, visible, depth) for proto in protos]
+        before = {n: {made[x] for x in node.reads() & made.keys()} for n, node in enumerate(nodes)}
+        if any(m >= n for n, found in before.items() for m in found):  # onnxruntime's converters write such files
+            from contextlib import suppress
+            from graphlib import TopologicalSorter
+
+            with suppress(ValueError):  # a circle, which is refused below
+                nodes = [nodes[n] for n in TopologicalSorter(before).static_order()]
+        for node in nodes:
             for x in node.reads() - known:
                 if not any(x in names for names in outer):
-                    raise node.fault(f"nothing before it computes its input {x!r}", "the nodes must be in order")
+                    raise node.fault(f"nothing before it computes its input {x!r}")
                 free.add(x)
             for x in node.outputs:
                 if x in known:
                     raise node.fault(f"its output {x!r} has the name of another value of the same graph")
-            known.update(x for x in node.outputs if x)
-            out.nodes.append(node)
+            known.update(filter(None, node.outputs))
+        out.nodes += nodes
         return free
 
     def node(self, proto: Any, path: str, visible: _Names, depth: int) -> FileNode:

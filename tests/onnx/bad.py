@@ -191,9 +191,9 @@ def _graphs() -> None:
         "nothing before it computes its input 'z'",
     )
     _bad(
-        "nodes out of order",
-        model([node("Neg", ["a"], ["y"]), node("Neg", ["x"], ["a"])]),
-        "must be in order",
+        "nodes in a circle",
+        model([node("Neg", ["a"], ["y"]), node("Neg", ["y"], ["a"])]),
+        "nothing before it computes its input 'a'",
     )
     _bad("node that feeds itself", model([node("Add", ["x", "y"], ["y"])]), "nothing before it computes its input 'y'")
     _bad("output twice", model([node("Neg", ["x"], ["y"]), node("Abs", ["x"], ["y"])]), "the name of another value")

@@ -198,6 +198,22 @@ def test_an_initialiser_that_is_an_input_may_be_given() -> None:
         assert m.run({"x": ONES, "w": ONES})["y"].tolist() == [2, 2]
 
 
+def test_nodes_may_stand_in_any_order() -> None:
+    """onnxruntime's converter to float16 appends the casts of inputs, and its quantiser what it inserts."""
+    none = helper.make_graph([node("Neg", ["b"], ["r"])], "then", [], [helper.make_tensor_value_info("r", F, None)])
+    other = helper.make_graph([], "else", [], [helper.make_tensor_value_info("b", F, None)])
+    nodes = [
+        node("Add", ["d", "a"], ["y"]),
+        node("If", ["c"], ["d"], then_branch=none, else_branch=other),
+        node("Exp", ["a"], ["b"]),
+        node("Abs", ["x"], ["a"]),
+    ]
+    m = load(nodes, [floats("x", 2), helper.make_tensor_value_info("c", TensorProto.BOOL, [])])
+    for c, sign in ((True, -1), (False, 1)):
+        y = m.run({"x": -ONES, "c": np.bool_(c)})["y"].numpy()
+        np.testing.assert_allclose(y, 1 + sign * np.exp(ONES), rtol=1e-6)
+
+
 def test_names_are_any_text_and_unused_domains_do_no_harm() -> None:
     names = ["/a/b", "c::d", "3", " ", "ü", "training", "_private", "a.b"]
     chain = [node("Neg", [a], [b]) for a, b in zip(["x", *names], [*names, "y"])]

@@ -94,7 +94,7 @@ def _cost(asked: _Question, model: OnnxModel) -> Json | str:
     from anneal.schedule import graph, plan_for
     from anneal.tensor import Tensor, tree_leaves
 
-    known = _sizes(asked.size)
+    known = _sizes(asked.size, model)
     if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
         return f"the file says no shape of {', '.join(shapeless)}"
     if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
@@ -244,12 +244,7 @@ def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str
     for name in given:
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
-    limits, wanted = {name: low for name, (low, _) in model.bounds.limits.items()}, _sizes(sizes)
-    open_sizes = {str(name): None for v in model.inputs for names in _open_sizes(v) for name in names} | limits
-    for name in wanted:
-        if name not in open_sizes:
-            raise UserError(f"--size: the model has no open size {name!r}; it has {', '.join(open_sizes) or 'none'}")
-    known_sizes = limits | wanted
+    known_sizes = _sizes(sizes, model)
     generator = np.random.default_rng(seed)
     out = {}
     for v in model.inputs:
@@ -259,14 +254,18 @@ def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str
     return out
 
 
-def _sizes(texts: Sequence[str] | None) -> dict[str, int]:
-    out = {}
+def _sizes(texts: Sequence[str] | None, model: OnnxModel) -> dict[str, int]:
+    """The sizes that are known: those of --size, and the least of those with bounds."""
+    out = {name: low for name, (low, _) in model.bounds.limits.items()}
+    open_sizes = {str(name): None for v in model.inputs for names in _open_sizes(v) for name in names} | out
     for text in texts or ():
         name, _, number = text.rpartition("=")
         if not name or not number.isdigit():
             raise UserError(
                 f"--size takes NAME=N, a symbolic size of the model or INPUT.AXIS, and a number, not {text!r}"
             )
+        if name not in open_sizes:
+            raise UserError(f"--size: the model has no open size {name!r}; it has {', '.join(open_sizes) or 'none'}")
         out[name] = int(number)
     return out
 
@@ -293,7 +292,7 @@ def _read(file: str) -> Any:
 
     try:
         with flags.reading(file) as f:
-            return np.load(f, allow_pickle=False)
+            return np.lib.format.read_array(f, allow_pickle=False)
     except DataError:
         raise
     except (ValueError, EOFError) as e:
