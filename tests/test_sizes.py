@@ -236,6 +236,8 @@ FEATURES: dict[str, dict[str, int]] = {
     "attributes of layers that programs of torch read, packed sequences of many lengths": {"nn": 2},
     # gradients with respect to results were wrong, silently
     "gradients of results through gradients": {"runtime": 2, "tensor": 2, "transforms": 4},
+    # a plan for each batch of `x.split(32)` and for each place of `narrow`; assignments that were wrong, or an error
+    "parts of all kinds whose places vary": {"ops": 9, "runtime": 1},
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

@@ -7,13 +7,13 @@ from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
 from anneal.errors import ShapeError
-from anneal.ops.nodes import Pairs, broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink
+from anneal.ops.nodes import broadcast, detached, expand, flip, inverse, iota, pad, permute, reshape, shrink, span
 
 from anneal.runtime import (  # isort: skip
-    Args, Fun, Handle, Options, at_once, become_late, call_late, forget_become, here, is_realized, modes, tensor_class,
+    LEARNED, Args, Fun, Handle, Late, Numbering, Options, at_once, become_late, call_late, forget_become, here,
+    is_realized, modes, number, tensor_class, varies_at,
 )  # fmt: skip
 from anneal.uop import Ints, Op, Shape, UOp, const, dtypes
 from anneal.uop.sizes import symbolic_arg
@@ -154,6 +154,48 @@ class ViewRecipe:
             u = _read(u, op, arg)
         return u
 
+    def part(self, n: Numbering, t: Handle, root: Handle) -> UOp | None:
+        """The template in a numbering of `t`, this view of `root`, which an earlier round of a loop made: with memory
+        for its places if they vary from round to round, as those of the parts of `x.split(32)` do. None where the root
+        is not in memory: if they vary, it is computed with what is computed next."""
+        begins, steps = self._cuts
+        late, whole = t.late, root.late
+        used = [x for x in (late, whole) if x and not x.numbering.retired]  # by a round that runs
+        if used or not begins or not self.is_view:
+            return None
+        varies = varies_at((self.shape, steps), None, "part", begins)
+        line = whole.line if whole else root.uop.provenance[1:3]
+        if whole is None and is_realized(root.uop):
+            if not (varies or late):
+                return None
+            places = [n.template(number(b, dtypes.int32, t._device)) for b in begins] if varies else ()
+            part = _cut(steps, n.template(root.uop), *places) if varies else n.template(self.read(root.uop))
+            become_late(t, Late(n, part, line))
+            n.parts.append(n.tensors[-1])
+            return part
+        if varies and not root._wants and (made := n.moved(whole) if whole else n.template(root.uop)) is not None:
+            become_late(root, Late(n, made, line))
+            LEARNED.carry((line,))
+        return None
+
+    @cached_property
+    def _cuts(self) -> tuple[Ints, tuple[Step, ...]]:
+        """The places where parts of axes begin, and the steps with sizes for them; nothing if there are other steps."""
+        shape, begins, steps = self.shape, list[int](), list[Step]()
+        for op, arg in () if symbolic_arg((shape, self.steps)) else self.steps:
+            if op is Op.SHRINK:
+                cut = [(i, e - b, b) for i, ((b, e), n) in enumerate(zip(arg, shape)) if e - b < n]
+                begins += [b for _, _, b in cut]
+                shape, arg = tuple([e - b for b, e in arg]), tuple([each[:2] for each in cut])
+            elif op is Op.RESHAPE:
+                shape = arg
+            elif op is Op.PERMUTE:
+                shape = tuple([shape[i] for i in arg])
+            elif op is not Op.DETACH:
+                return (), ()
+            steps.append((op, arg))
+        return tuple(begins), tuple(steps)
+
     def written(self, name: str, u: UOp, new: UOp) -> UOp:
         """The whole, where it was `u`, with `new` in the view's place; `name` is for messages.
 
@@ -177,6 +219,19 @@ class ViewRecipe:
 recipe_of = lru_cache(_MOST)(ViewRecipe)  # equal ones are one
 
 
+@lru_cache(_MOST)
+def _cut(steps: Sequence[Step], u: UOp, *begins: UOp) -> UOp:
+    """The view of `u` that steps make, where parts of axes begin at places in memory."""
+    left = iter(begins)
+    for op, arg in steps:
+        if op is Op.SHRINK:
+            for axis, size in arg:
+                u = span(u, axis, next(left), size)
+        else:
+            u = _read(u, op, arg)
+    return u
+
+
 def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
     """True if two elements of these strides share a place in memory."""
     if not strides or 0 in shape or not all(isinstance(n, int) for n in shape):
@@ -193,16 +248,15 @@ def _overlap(shape: Shape, strides: Sequence[int]) -> bool:
 # NumPy arrays of bytes model views: they have a view's shape and strides, which count elements since an element is a
 # byte. Nothing reads them; their only memory is this byte.
 _BYTE = np.zeros(1, np.int8)
+_strided, _windows = np.lib.stride_tricks.as_strided, np.lib.stride_tricks.sliding_window_view
 _MOVED: Final[dict[Any, Callable[[Any, Any], Any]]] = {
     Op.PERMUTE: np.transpose,
     Op.FLIP: np.flip,
-    Op.EXPAND: lambda a, new: as_strided(a, new, [s * (n == m) for s, n, m in zip(a.strides, a.shape, new)]),
+    Op.EXPAND: lambda a, new: _strided(a, new, [s * (n == m) for s, n, m in zip(a.strides, a.shape, new)]),
     Op.SHRINK: lambda a, pairs: a[tuple([slice(*pair) for pair in pairs])],
     # of what is cut off again (`every`)
-    Op.PAD: lambda a, pairs: as_strided(a, [n + b + e for n, (b, e) in zip(a.shape, pairs)], a.strides),
-    "unfold": lambda a, arg: sliding_window_view(a, arg[1], arg[0])[
-        (slice(None),) * arg[0] + (slice(None, None, arg[2]),)
-    ],
+    Op.PAD: lambda a, pairs: _strided(a, [n + b + e for n, (b, e) in zip(a.shape, pairs)], a.strides),
+    "unfold": lambda a, arg: _windows(a, arg[1], arg[0])[(slice(None),) * arg[0] + (slice(None, None, arg[2]),)],
     "diagonal": lambda a, arg: np.diagonal(a, *arg),
 }
 
@@ -212,15 +266,15 @@ def _layout(shape: Shape, steps: Sequence[Step], strides: Ints | None) -> Layout
     Variables'."""
     if symbolic_arg((shape, steps)):
         return (), 0, ()
-    view, start = as_strided(_BYTE, shape, strides or _contiguous(shape)), 0
+    view, start = _strided(_BYTE, shape, strides or _contiguous(shape)), 0
     for op, arg in steps:
         if op is Op.RESHAPE:
             strides = _strides(view.shape, view.strides, arg)
             if strides is None:
                 return None
-            view = as_strided(view, arg, strides)
+            view = _strided(view, arg, strides)
         elif op == "as_strided":
-            view, start = as_strided(_BYTE, arg[0], arg[1]), arg[2] or 0
+            view, start = _strided(_BYTE, arg[0], arg[1]), arg[2] or 0
         elif op in _MOVED:
             view = _MOVED[op](view, arg)
         elif op is Op.CONTIGUOUS and not view.flags.c_contiguous:
@@ -312,7 +366,7 @@ class Placement(NamedTuple):
     write: Fun
 
 
-def link_part(part: Handle, base: Handle, bounds: Pairs, shape: Shape, index: Any, placement: Any) -> None:
+def link_part(part: Handle, base: Handle, bounds: tuple[Ints, ...], shape: Shape, index: Any, placement: Any) -> None:
     """Note of a tensor that it is what `base` has within `bounds`, in this shape: at an index, and by a `Placement`."""
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
     if len(shape) < len(bounds):  # axes of one place

@@ -12,9 +12,8 @@ from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import Placement, link_part
-from anneal.ops.nodes import broadcast
 from anneal.runtime import Args, Fun, Handle, Options, Varies, number
-from anneal.uop import DType, Ints, Op, UOp, dtypes
+from anneal.uop import DType, Ints, Op, dtypes
 
 F = TypeVar("F", bound=Fun)
 Again = Callable[[Args, Options], Any]  # the op, with other arguments
@@ -58,10 +57,17 @@ def places(index: Fun, write: Fun | None = None) -> Callable[[F], F]:
     return takes(partial(_at_places, index, write))
 
 
-def along(x: Any, dim: int, item: Any) -> Any:
-    """The index of an item of one axis; None where there is no such axis."""
-    n = len(x._looks.shape)
-    return (*[slice(None)] * (dim % n), item) if dim.__class__ is int and -n <= dim < n else None
+def along(x: Any, dim: int, start: Any, length: Any = None) -> Any:
+    """The index of an item of one axis, or of `length` from `start` on; None where they are not there."""
+    shape = x._looks.shape
+    if dim.__class__ is not int or not -len(shape) <= dim < len(shape):
+        return None
+    if length is not None:
+        if start.__class__ is not int or length.__class__ is not int:
+            return None
+        begin = start + shape[dim] if start < 0 else start
+        start = slice(begin, begin + length) if 0 <= begin <= shape[dim] - length else None
+    return (*[slice(None)] * (dim % len(shape)), start)
 
 
 def _filled(whole: bool, lifts: bool, single: bool, varies: Varies, again: Again, args: Args, options: Options) -> Made:
@@ -140,16 +146,15 @@ def spread_out(items: Sequence[Any], ndim: int) -> list[Any]:
     return [*items[:at], *[slice(None)] * left, *items[at + 1 :]]
 
 
-def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.Pairs, Ints, int] | None:
-    """An index of integers and slices with memory for the places that vary; the bounds that are now, the sizes of the
-    part, and the number of slices that vary. None where nothing varies, or where the index has something else, or is
-    out of range."""
+def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.Pairs, Ints] | None:
+    """An index of integers and slices with memory for the places that vary; the bounds that are now, and the sizes of
+    the part. None where nothing varies, or where the index has something else, or is out of range."""
     shape = x._looks.shape
     items = spread_out(index if index.__class__ is tuple else (index,), len(shape))
     if index is None or len(items) > len(shape):
         return None
     parts: list[Part] = []
-    bounds, sizes, moved = [], [], []
+    bounds, sizes, same = [], [], True
     for axis, (item, n) in enumerate(zip(items, shape)):
         kept = item.__class__ is slice
         if kept and item.step in (None, 1) and _plain(item.start) and _plain(item.stop):
@@ -163,24 +168,26 @@ def placed(varies: Varies, x: Any, index: Any) -> tuple[tuple[Part, ...], nodes.
         bounds.append((begin, end))
         size, place = end - begin, begin
         if size < n and varies((axis, kept, size), begin):
-            place = _memory(begin, dtypes.int32, x)
-            moved.append(kept)
+            place, same = _memory(begin, dtypes.int32, x), False
         if kept:
             sizes.append(size)
         parts.append((place, size, kept))
-    return (tuple(parts), tuple(bounds), tuple(sizes), sum(moved)) if moved else None
+    return None if same else (tuple(parts), tuple(bounds), tuple(sizes))
 
 
 def _at_places(index: Fun, write: Any, varies: Varies, again: Again, args: Args, options: Options) -> Made:
-    """The part at an index whose positions vary; None if two slices vary."""
-    x: Any = args[0]
-    if options or not isinstance(x, Handle) or x._looks.shape == ():
+    """The part at an index whose positions vary."""
+    x: Any = args[0] if args else None
+    if not isinstance(x, Handle) or x._looks.shape == ():
         return None
-    at = index(*args)
+    try:
+        at = index(*args, **options)
+    except TypeError:  # the op's error says it in its own words
+        return None
     found = placed(varies, x, at)
-    if found is None or found[3] > 1:
+    if found is None:
         return None
-    parts, bounds, sizes, _ = found
+    parts, bounds, sizes = found
     part = at_places(args[0], parts)
     link_part(part, x, bounds, sizes, at, None if write is None else Placement(parts, at_places, write))
     return (part,)
@@ -193,24 +200,20 @@ def _plain(x: Any) -> bool:
 @deferred
 def at_places(x: Tensor, index: tuple[Part, ...]) -> Tensor:
     """The parts of the axes of `x` that an index names (`Part`), which are there."""
-    bounds = []
-    shape: list[Any] = []
+    bounds, shape, runs = list[Any](), list[Any](), list[Any]()
     picks: dict[int, nodes.Pick] = {}
-    front = 0  # axes of the result before that of the slice
     for (begin, size, kept), n in zip(index, x.uop.shape):
         known = begin.__class__ is int
         bounds.append((begin, begin + size) if known else (0, n))
-        if not known:
-            if kept:
-                front = len(shape) - len(picks)
-            picks[len(shape)] = run_of(begin, size) if kept else begin.uop, True
+        if kept and not known:
+            runs.append((len(shape) - len(picks), begin.uop, size))
+        elif not known:
+            picks[len(shape)] = begin.uop, True
         if kept or not known:
             shape.append(size if known else n)
-    rows, position, *_ = nodes.lay_out(nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape)), picks)
-    got = nodes.take_rows(rows, position)
-    return x._new(nodes.moved(got, 0, front) if position.shape else got)  # the axis of the slice goes to its place
-
-
-def run_of(begin: Tensor, size: int) -> UOp:
-    """The given number of positions, from the one in memory on."""
-    return nodes.iota(size) + broadcast(begin.uop, (size,))
+    u = nodes.reshape(nodes.shrink(x.uop, tuple(bounds)), tuple(shape))
+    if picks:
+        u = nodes.take_rows(*nodes.lay_out(u, picks)[:2])
+    for run in runs:
+        u = nodes.span(u, *run)
+    return x._new(u)

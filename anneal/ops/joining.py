@@ -195,7 +195,7 @@ def slice_axis(x: Tensor, axis: int, begin: int, end: int) -> Tensor:
 
 
 @function("view")
-@places(lambda x, dim=None, index=None, *_: along(x, dim, index))
+@places(lambda x, dim, index: along(x, dim, index))  # noqa: PLW0108  # its arguments have names
 def select(x: Tensor, dim: int, index: int) -> Tensor:
     """The slice at `index` of an axis, which goes.
 

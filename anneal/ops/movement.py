@@ -14,6 +14,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, several, whole
 from anneal.ops.indexing import values_now
+from anneal.ops.inputs import along, places
 from anneal.ops.joining import join, slice_axis
 from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
@@ -370,8 +371,8 @@ def _repeated(x: Tensor, counts: Tensor, at: int | None, total: int | None) -> T
         return x.index_select(at, np.repeat(np.arange(n, dtype=np.int32), known))
     if total < 0:
         raise ShapeError(f"{name}: output_size must not be negative, not {total}")
-    places = counts.cumsum(0).searchsorted(x._new_plain(nodes.iota(total)), right=True)
-    return x.index_select(at, places.minimum(n - 1))
+    found = counts.cumsum(0).searchsorted(x._new_plain(nodes.iota(total)), right=True)
+    return x.index_select(at, found.minimum(n - 1))
 
 
 # -- borders ----------------------------------------------------------------------------------------------------------
@@ -428,6 +429,7 @@ def shrink(x: Tensor, bounds: Sequence[tuple[int, int] | None]) -> Tensor:
 
 
 @function("alias=narrow_copy view")
+@places(along)
 def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     """`length` elements of one axis from `start` on.
 

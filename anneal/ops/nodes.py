@@ -216,6 +216,11 @@ def take_rows(u: UOp, index: UOp) -> UOp:
     return reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
 
 
+def span(u: UOp, axis: int, begin: UOp, size: int) -> UOp:
+    """The given number of elements of an axis from a place in memory on."""
+    return moved(take_rows(moved(u, axis, 0), iota(size) + broadcast(begin, (size,))), 0, axis)
+
+
 def wrapped(index: UOp, n: int) -> UOp:
     """An index that may count from the end, counted from 0."""
     if index.vmin is not None and index.vmin >= 0:

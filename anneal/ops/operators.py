@@ -18,7 +18,7 @@ from anneal.ops.checks import broadcast_shapes, is_tensor, several, whole as who
 from anneal.ops.elementwise import binary, power, quotient
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.inputs import Again, Made, Part, compares, computes, has_axis, placed, places, run_of, spread_out
+from anneal.ops.inputs import Again, Made, Part, compares, computes, has_axis, placed, places, spread_out
 from anneal.ops.made import wrap_array
 
 from anneal.ops.nodes import (  # isort: skip
@@ -100,7 +100,7 @@ def write_places(x: Tensor, index: tuple[Part, ...], value: Any) -> Tensor:
     """Write values where an index says that some places are memory (`Part`)."""
     given = x._lift(value, "index")
     if x._wants or given._wants:
-        return setitem(x, tuple([_item_of(x, *part) for part in index]), given)
+        return setitem(x, _items_of(x, index), given)
     new = _fitted(given, x.uop.dtype, tuple([n for _, n, kept in index if kept]))
     places = [reshape(b.uop, ()) for b, _, _ in index if is_tensor(b)]
     begins = tuple([None if is_tensor(b) else b for b, _, _ in index])
@@ -108,11 +108,18 @@ def write_places(x: Tensor, index: tuple[Part, ...], value: Any) -> Tensor:
     return _put(x, UOp(Op.UPDATE, x.uop.dtype, (x.uop, part, *places), begins), given)
 
 
-def _item_of(x: Tensor, begin: Any, size: int, kept: bool) -> Any:
-    """A part of an axis as an item of an index."""
-    if not kept:
-        return begin
-    return x._new_plain(run_of(begin, size)) if is_tensor(begin) else slice(begin, begin + size)
+def _items_of(x: Tensor, index: tuple[Part, ...]) -> tuple[Any, ...]:
+    """The parts of the axes as items of an index, where runs of several places are as the axes of a mesh."""
+    items, left = list[Any](), sum([kept for _, _, kept in index])
+    mesh = sum([is_tensor(begin) for begin, _, _ in index]) > 1
+    for begin, n, kept in index:
+        left -= kept
+        if kept and (mesh or is_tensor(begin)):
+            at = broadcast(begin.uop, (n,)) if is_tensor(begin) else begin
+            items.append(x._new_plain(reshape(nodes.iota(n) + at, (n, *[1] * (left if mesh else 0)))))
+        else:
+            items.append(slice(begin, begin + n) if kept else begin)
+    return tuple(items)
 
 
 def _fitted(given: Tensor, dtype: DType, chosen: Ints) -> UOp:

@@ -29,6 +29,7 @@ from anneal.runtime.context import (
 )  # fmt: skip
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, mapped
 from anneal.runtime.nodes import (
+    LEARNED,
     base_of,
     bound_shape,
     buffer_leaf,
@@ -55,7 +56,7 @@ from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of
 
 from anneal.runtime.late import (  # isort: skip
     PLAIN, Varies, become_late, call as call_late, composite, made_number, number, register as register_late,
-    tensor_class,
+    tensor_class, varies_at,
 )  # fmt: skip
 from anneal.runtime.uses import (  # isort: skip
     Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, make_again, note_call, passed_calls, second_backward,

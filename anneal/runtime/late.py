@@ -169,7 +169,7 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
     if entry is None and (inputs := getattr(function, "inputs", None)):
         place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
         again = lambda args, options: call(function, args, options, run, changes)
-        done = inputs(partial(_varies, place, whole), again, args, options)
+        done = inputs(partial(varies_at, place, whole), again, args, options)
         if done:
             return done[0]
     # a tensor that the call changes may be a view of another, which would change too
@@ -456,9 +456,14 @@ class _Site:
         return False
 
 
-def _varies(place: Row, key: Any, slot: Any, value: Any) -> bool:
-    """True if what stands at a place of a call varies; `place` says where the call stands, and what its tensors are
-    like, and `key` what it is known by with its numbers as constants."""
+def varies_at(place: Row, key: Any, slot: Any, value: Any) -> bool:
+    """True if what stands at a place of a call varies.
+
+    Args:
+        place: where the call stands, and what its tensors are like; `slot` is the place in the call.
+        key: what the call is known by with its numbers as constants; None if it is looked at in each round.
+        value: what stands there now.
+    """
     at = (_Site, slot, *place)
     site = _calls[at]
     if site is None:
@@ -481,7 +486,7 @@ def made_number(value: Any, dtype: DType, device: str | None) -> UOp:
         return u
     f, _, named = users_frame(2)
     place = id(f.f_code), f.f_lasti, named, _ARENA.here.path, dtype
-    if not _varies(place, None, made_number, u.arg):
+    if not varies_at(place, None, made_number, u.arg):
         return u
     return number(value, dtype, default_device() if device is None else resolve_device(device))
 

@@ -90,6 +90,7 @@ class Numbering:
         self.known: Known = {}
         self.nodes: Known = {}
         self.tensors: list[Ref] = []
+        self.parts: list[Ref] = []  # views of memory that earlier rounds made
         self.log: Log | None = None  # from the first call on of a tensor that a gradient flows through
         # calls that were made, their seconds, and the first one's reason
         self.misses, self.spent, self.why = 0, 0.0, ""
@@ -132,11 +133,7 @@ class Numbering:
         return log
 
     def template(self, u: UOp) -> UOp:
-        """The template of a node.
-
-        Args:
-            u: the node.
-        """
+        """The template of the node `u`."""
         found = self.known.get(u)
         if found is not None:
             return found
@@ -210,16 +207,16 @@ class Numbering:
         return out
 
     def of(self, t: Handle) -> UOp:
-        """The template of a tensor.
-
-        Args:
-            t: the tensor.
-        """
+        """The template of the tensor `t`."""
         late: Late | None = t.late
+        if late and late.numbering is self:
+            return late.template
+        link = t._base
+        part: UOp | None = link.recipe.part(self, t, link.root) if link and not t._wants else None
+        if part is not None:
+            return part
         if late:
-            if late.numbering is self:
-                return late.template
-            moved = self._moved(late)
+            moved = self.moved(late)
             if moved is not None:
                 if late.numbering.retired and not t._wants:
                     self.behind.append(late)
@@ -235,7 +232,7 @@ class Numbering:
                 template = late.template
                 self.used.add(template)
             else:
-                template = self.template(t.uop) if late is None else self.of(t)
+                template = self.template(t.uop) if late is None and t._base is None else self.of(t)
                 if not t._used:
                     t._used = SEEN
                 mask = LEARNED.masks.get(template)
@@ -253,18 +250,14 @@ class Numbering:
         ]
 
     def learn(self, u: UOp) -> UOp:
-        """The template of a node.
-
-        Args:
-            u: the node.
-        """
+        """The template of the node `u`."""
         if not u.weak:
             return u
         return _filled(u, self.template, self.known, _BUFFER)
 
-    def _moved(self, late: Late, goes_on: bool = True) -> UOp | None:
-        """The template here of a tensor that is late in another numbering; None where another thread has computed the
-        tensor meanwhile."""
+    def moved(self, late: Late, goes_on: bool = True) -> UOp | None:
+        """The template here of a tensor whose record `late` is of another numbering; None where another thread has
+        computed the tensor meanwhile. With `goes_on` a loop may go on from it."""
         old, template = late.numbering, late.template
         numbers = numbers_of(template)
         old.used.add(template)
@@ -318,7 +311,7 @@ class Numbering:
             rest = [u for u in rest if u not in found]
             for u in found:
                 made = u.arg.made_by if call_of(u) is None else None
-                template = self._moved(made, False) if made.__class__ is Late else None
+                template = self.moved(made, False) if made.__class__ is Late else None
                 if template is None and made is not None and (origin := u.arg.origin) is not None:
                     template = self.learn(origin)
                 if template is not None:
@@ -336,6 +329,9 @@ class Numbering:
         """
         with EXPANDING:
             needed, live = 0, []
+            for r in self.parts:  # they keep no numbering, and are read from their roots again
+                if (t := r()) is not None and t.late and t.late.numbering is self:
+                    t.late = None
             for r in self.tensors:
                 t = r()
                 if t is not None and (late := t.late) and late.numbering is self:

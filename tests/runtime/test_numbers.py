@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, seed, settings as limits, strategies as st
 
 from anneal import settings
-from anneal.errors import PositionError
+from anneal.errors import PositionError, ShapeError
 from anneal.runtime import cache_statistics, late
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import Op, toposort
@@ -243,6 +243,19 @@ def a_batch(n: int) -> None:
     assert np.array_equal(x[n, n % 3 : n % 3 + 2].numpy(), DATA[n, n % 3 : n % 3 + 2])
 
 
+def a_part(n: int) -> None:
+    x, i = Tensor(DATA).realize(), n % 9
+    assert np.array_equal(x.narrow(0, i, 3).numpy(), DATA[i : i + 3])
+    assert np.array_equal(x.narrow(dim=0, start=-4 - i // 2, length=3).numpy(), DATA[-4 - i // 2 : -1 - i // 2])
+    assert np.array_equal(x.select(dim=1, index=n % 5).numpy(), DATA[:, n % 5])
+
+
+def a_crop(n: int) -> None:
+    x, i, j = Tensor(np.stack([DATA, -DATA])).realize(), n % 9, n % 3
+    assert np.array_equal(x[:, i : i + 3, j : j + 2].numpy(), [DATA[i : i + 3, j : j + 2], -DATA[i : i + 3, j : j + 2]])
+    assert np.array_equal(x[n % 2, i : i + 3, j : j + 2].numpy(), DATA[i : i + 3, j : j + 2] * (1 - n % 2 * 2))
+
+
 WRITTEN = Tensor(DATA * 0)
 
 
@@ -313,6 +326,8 @@ def adam_by_hand(n: int) -> None:
         a_rate,
         a_row,
         a_batch,
+        a_part,
+        a_crop,
         a_written_part,
         a_class,
         a_place_that_was_found,
@@ -375,6 +390,17 @@ def test_an_index_out_of_range_is_an_error_at_its_call() -> None:
                 x[i]
 
 
+def test_a_part_that_is_not_there_is_an_error_at_its_call() -> None:
+    x = Tensor(DATA)
+    for n in range(6):
+        assert x.narrow(0, n, 3).tolist() == DATA[n : n + 3].tolist()
+        for start, length in ((10, 3), (-13, 3), (n, 13)):
+            with pytest.raises(ShapeError, match="12"):
+                x.narrow(0, start, length)
+        with pytest.raises(TypeError, match="select"):
+            x.select(0, n, n)  # type: ignore[call-arg]
+
+
 def test_a_part_at_a_place_that_varies_is_a_view() -> None:
     for n in range(6):
         x = Tensor(DATA) * 1
@@ -397,6 +423,83 @@ def test_a_gradient_goes_to_the_part_at_a_place_that_varies() -> None:
         wanted[n, 1:3] += 5
         assert x.grad is not None
         assert np.array_equal(x.grad.numpy(), wanted)
+
+
+CUBE = np.random.default_rng(3).standard_normal((7, 7, 7)).astype(np.float32)
+PLACES: list[Callable[[int, int, int], Any]] = [
+    lambda i, j, k: (slice(i, i + 3), slice(j, j + 3)),
+    lambda i, j, k: (slice(i, i + 3), slice(j, j + 2), slice(k, k + 2)),
+    lambda i, j, k: (slice(i, i + 3), slice(None), k),
+    lambda i, j, k: (i, slice(None), slice(j, j + 3)),
+    lambda i, j, k: (slice(i, i + 3), slice(1, 4), slice(k, k + 3)),
+    lambda i, j, k: (slice(i, i + 3), j, slice(k, k + 3)),
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_values_with_a_gradient_go_to_several_places_that_vary(place: Callable[[int, int, int], Any]) -> None:
+    for n in range(6):
+        at = place(n % 4, (3 * n + 1) % 4, (2 * n) % 5)
+        x, v = Tensor(CUBE, requires_grad=True), Tensor(2 * CUBE[at], requires_grad=True)
+        y = x * 1
+        y[at] = v * 3
+        (y * y).sum().backward()
+        wanted, slope = CUBE.copy(), 2 * CUBE
+        wanted[at], slope[at] = 6 * CUBE[at], 0
+        assert np.array_equal(y.numpy(), wanted)
+        assert x.grad is not None
+        assert v.grad is not None
+        assert np.array_equal(x.grad.numpy(), slope)
+        np.testing.assert_allclose(v.grad.numpy(), 36 * CUBE[at], rtol=1e-6)
+
+
+BATCHES: dict[str, Callable[[Any], Any]] = {
+    "split": lambda x: x.split(4),
+    "chunk": lambda x: x.chunk(8),
+    "unbind": lambda x: x.reshape(8, 4, 5).unbind(),
+    "list": lambda x: [x[i : i + 4] for i in range(0, 32, 4)],
+    "columns": lambda x: x.T.split(4, 1),
+    "of parts": lambda x: [part for half in x.split(16) for part in half.split(4)],
+    "not computed": lambda x: (x * 1).split(4),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_parts_that_are_made_before_a_loop_make_no_plan_for_each(name: str) -> None:
+    """Batches by `split`: each round had a plan of its own, at its batch's place."""
+    parts = BATCHES[name]
+    a = np.random.default_rng(0).standard_normal((32, 5)).astype(np.float32)
+    x, w = Tensor(a), Tensor(np.ones((), np.float32), requires_grad=True)
+    x.realize()
+    for epoch in range(3):
+        batches = parts(x)
+        values = [batch.numpy() for batch in parts(Tensor(a))]
+
+        def turn(n: int, batches: Any = batches, values: Any = values) -> None:
+            loss = ((batches[n] * w) ** 2).sum()
+            loss.backward()
+            np.testing.assert_allclose(loss.item(), (values[n] ** 2).sum(), rtol=1e-5)
+            assert w.grad is not None
+            np.testing.assert_allclose(w.grad.item(), 2 * (values[n] ** 2).sum(), rtol=1e-5)
+            w.grad = None
+
+        assert not any(_plans(turn, 8)[0 if epoch > 1 else 4 :])
+        x += 1.5
+        a = a + np.float32(1.5)
+        if name != "not computed":  # views of x
+            batches[5][:] = 7
+            assert (x.numpy() == 7).sum() == 20
+            x.copy_(Tensor(a))
+            assert batches[3].tolist() == parts(Tensor(a))[3].tolist()
+
+
+def test_parts_that_are_used_in_each_round_stay_where_they_are() -> None:
+    a = np.random.default_rng(0).standard_normal((8, 5)).astype(np.float32)
+    first, second = Tensor(a).realize().split(4)
+    for _ in range(14):
+        y = first * 2 + second
+        assert not [u for u in toposort((y.uop,)) if u.op is Op.GATHER]
+        np.testing.assert_allclose(y.numpy(), a[:4] * 2 + a[4:], rtol=1e-6)
 
 
 def test_a_factor_without_bounds_is_in_each_term_of_a_sum() -> None:
