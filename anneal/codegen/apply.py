@@ -9,18 +9,10 @@ from collections.abc import Sequence
 from anneal.codegen.chained import chained
 from anneal.codegen.matrices import multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity, refused
-from anneal.codegen.ranges import (
-    ceil_div,
-    conjuncts,
-    extent,
-    held,
-    mask_of,
-    only_if,
-    reads_stored,
-    substituted,
-    unused,
-    with_sources,
-)
+
+from anneal.codegen.ranges import (  # isort: skip
+    ceil_div, conjuncts, extent, held, mask_of, only_if, reads_stored, substituted, unused, with_sources,
+)  # fmt: skip
 from anneal.codegen.stage import stage
 from anneal.rewrite import rebuild
 from anneal.schedule import fusible_reduces

@@ -340,7 +340,7 @@ def _views(function: Fun, name: str) -> bool:
 # Files of ops whose calls have side effects, or results that do not follow from their arguments.
 _AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "dynamic", "inplace", "random")])
 # what they compute with what they draw, or make of a number, are ops of their own
-_DRAW_FIRST = frozenset(("dropout", "gumbel_softmax", "new_full"))
+_DRAW_FIRST = frozenset(("dropout", "gumbel_softmax", "new_full", "new_tensor"))
 
 
 def _defers(function: Fun) -> bool:

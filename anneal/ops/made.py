@@ -158,12 +158,12 @@ def array_of(data: Any, dtype: DType | None) -> Array:
 
 def wrap_array(array: Array, device: str, *, constant: bool = False) -> UOp:
     """A node that holds `array` (contiguous, not aliased by the caller), uploaded when first used; a `constant` is the
-    same in every run.
+    same in every run. Where a capture records, one number is a part of the graph.
     """
     dtype = dtype_of(array.dtype)
     assert dtype is not None, array.dtype
     check_device_dtype(device, dtype)
-    if array.ndim == 0:
+    if array.ndim == 0 and (constant or here.recordings):
         return const(dtype, array.item())
     return buffer_leaf(host_storage(array.reshape(-1), dtype, device, constant=constant), array.shape)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, seed, settings as limits, strategies as st
 
+import anneal as an
 from anneal import settings
 from anneal.errors import PositionError, ShapeError
 from anneal.runtime import cache_statistics, late
@@ -256,6 +257,28 @@ def a_crop(n: int) -> None:
     assert np.array_equal(x[n % 2, i : i + 3, j : j + 2].numpy(), DATA[i : i + 3, j : j + 2] * (1 - n % 2 * 2))
 
 
+def a_number_of_an_array(n: int) -> None:
+    x, value = Tensor(DATA).realize(), n / 7 + 0.125
+    wanted, whole = DATA * np.float32(value), DATA[:, 0] * np.float32(n)
+    one = np.array(value, np.float32)
+    for t in (an.tensor(np.float32(value)), an.from_numpy(one), x.new_tensor(value), np.float32(value), one):
+        assert np.array_equal((x * t).numpy(), wanted)
+    for t in (Tensor(np.int64(n)), np.int64(n), an.as_tensor(np.array(n))):
+        assert np.array_equal((x[:, 0] * t).numpy(), whole)
+
+
+SCALED = an.nn.BatchNorm1d(5)
+SCALED.register_parameter("scale", an.nn.Parameter(an.tensor(1.0)))
+
+
+def a_state_with_numbers(n: int) -> None:
+    state = {name: an.tensor(t.numpy() + np.asarray(n, t.numpy().dtype)) for name, t in SCALED.state_dict().items()}
+    SCALED.load_state_dict(state)
+    assert (Tensor(DATA) * SCALED.scale).sum().item() == pytest.approx(DATA.sum() * state["scale"].item(), abs=1e-3)
+    assert SCALED.num_batches_tracked is not None
+    assert SCALED.num_batches_tracked.item() == state["num_batches_tracked"].item()
+
+
 WRITTEN = Tensor(DATA * 0)
 
 
@@ -327,6 +350,8 @@ def adam_by_hand(n: int) -> None:
         a_row,
         a_batch,
         a_part,
+        a_number_of_an_array,
+        a_state_with_numbers,
         a_crop,
         a_written_part,
         a_class,
