@@ -238,6 +238,8 @@ FEATURES: dict[str, dict[str, int]] = {
     "gradients of results through gradients": {"runtime": 2, "tensor": 2, "transforms": 4},
     # a plan for each batch of `x.split(32)` and for each place of `narrow`; assignments that were wrong, or an error
     "parts of all kinds whose places vary": {"ops": 9, "runtime": 1},
+    # all kernels of a process were NumPy's after one that the compiler refused
+    "kernels that the C compiler refuses, alone": {"backend": 2},
 }
 MOST_FILES = 380  # of the package
 SLACK = 20  # hundreds of tokens that a row may lie above its room

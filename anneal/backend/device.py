@@ -40,6 +40,7 @@ class Program(ABC):
 
     name: str
     source: str
+    weight: int = 1  # the memory that it takes, in programs of a kernel of usual size
 
     @property
     def opts(self) -> str:

@@ -127,7 +127,8 @@ def _memory(x: Any, dtype: DType, like: Any) -> Any:
 def _fits(x: Any, dtype: DType, whole: bool) -> bool:
     """True if something is a number that memory of this dtype can hold in its place."""
     if x.__class__ is int or isinstance(x, np.integer):
-        return -_EXACT < x < _EXACT if dtype.is_float else (whole or dtype.bits > 32) and dtype.min <= x <= dtype.max
+        n = int(x)
+        return -_EXACT < n < _EXACT if dtype.is_float else (whole or dtype.bits > 32) and dtype.min <= n <= dtype.max
     return isinstance(x, (float, np.floating)) and dtype.is_float
 
 

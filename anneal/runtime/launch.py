@@ -102,7 +102,7 @@ class Execution(Holding):
             return
         self.batch = _prepared(device, programs, plan.calls, buffers, self.values)
         if again:
-            device.batches.put(self.batch, programs, buffers, len(self.batch.names))
+            device.batches.put(self.batch, programs, buffers, sum([p.weight for p in programs]))
 
     def give(self, values: Sizes) -> None:
         """Use these values of the variables in the following runs."""

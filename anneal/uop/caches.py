@@ -103,8 +103,8 @@ class Weighed(dict[K, V]):
             del self[next(iter(self))]
 
     def __delitem__(self, key: K) -> None:
-        super().__delitem__(key)
-        self.weight -= self._weights.pop(key)
+        self.pop(key, None)  # another thread may look at it now
+        self.weight -= self._weights.pop(key, 0)
 
     def clear(self) -> None:
         """Forget all entries."""

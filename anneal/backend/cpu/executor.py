@@ -26,7 +26,7 @@ from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
 from anneal.schedule import Kernel, name_of
-from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Ints, Nodes, Recent, UOp, uncollected
+from anneal.uop import DTYPES, SYMBOLIC, WRAPS, DType, Ints, Nodes, UOp, Weighed, uncollected
 from anneal.uop.sizes import Sizes, variables_of
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class CpuDevice(Device[Array]):
             max_binding_bytes=1 << 40,
             dtypes=frozenset(DTYPES),
         )
-        self._programs: Recent[UOp, CpuProgram | SymbolicProgram] = Recent(1024)
+        self._programs: Weighed[UOp, CpuProgram | SymbolicProgram] = Weighed(1024, 1024)
         self._bindings: WeakValueDictionary[Ints, BoundProgram] = (
             WeakValueDictionary()
         )  # a value holds the objects whose ids its key has
@@ -258,13 +258,13 @@ class CpuDevice(Device[Array]):
         return {}
 
     def _in_numpy(self, sink: UOp) -> CpuProgram | SymbolicProgram:
-        found = self._programs[sink]
+        found = self._programs.find(sink)
         if found is None:
             if SYMBOLIC.seen and (variables := variables_of(sink)):
                 found = SymbolicProgram(sink, name_of(sink), variables, self.workers.count)
             else:
                 found = CpuProgram(sink, name_of(sink), self.workers.count)
-            self._programs[sink] = found
+            self._programs.keep(sink, found, found.weight)
         return found
 
     def prepare(self, calls: Sequence[Call[Array]], values: Sizes | None = None) -> CpuBatch:
@@ -292,7 +292,9 @@ class CpuDevice(Device[Array]):
         if why or found is None:
             return f"NumPy ({why})"
         often = " once they run often, and NumPy before" if settings.current().cpu == "auto" else ""
-        return f"C{often}, by {' '.join(found.command)}: {compiler.version(found)}"
+        refused = vars(self)["kernels"].refused if "kernels" in vars(self) else {}
+        but = "".join([f"; but NumPy runs {name_of(k)}, refused: {text}" for k, text in refused.items()])
+        return f"C{often}, by {' '.join(found.command)}: {compiler.version(found)}{but}"
 
     def describe(self) -> dict[str, Any]:
         return {

@@ -22,12 +22,13 @@ from anneal.backend.cpu.products import BlasProduct, Taken
 from anneal.backend.cpu.workers import CPart, CProgram, blas
 from anneal.codegen import C_TARGET, generate, kernel_info
 from anneal.errors import AnnealError
-from anneal.schedule import members_of, standalone
+from anneal.schedule import members_of, name_of, standalone
 from anneal.uop import Nodes, Op, Recent, UOp, decode_value, encode_value, toposort
 from anneal.uop.sizes import size_text, variables_of
 
 _VECTORS = "/* vectors */\n"  # ends the part of a text's head that all have; what follows are lines of its own
 _LARGEST = 8192  # nodes of a kernel that a compiler takes a few seconds for; of more it takes minutes
+_REFUSED = 8  # kernels that a compiler may refuse until it is asked no more
 _START = "\nvoid kernel("
 _PER_NS, _FLOPS_IN_BLAS = 8, 40  # a core's operations in a nanosecond, or bytes; those of a product by BLAS
 
@@ -40,6 +41,7 @@ class CKernels:
         lanes = 16 if "avx512f" in has else 8 if "avx2" in has else 4
         self.threads, self.target = threads, replace(C_TARGET, lanes=lanes)
         self.failed = ""  # why nothing is compiled any more
+        self.refused: dict[UOp, str] = {}  # kernels that the compiler did not take, and why
         self._programs: Recent[UOp, CProgram] = Recent(1024)
         self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the names of their functions
         self.pool: Any = None  # the Library of pool.c, once there is one
@@ -47,14 +49,33 @@ class CKernels:
     def programs(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
         """A program for each kernel, or None where NumPy runs it."""
         out = {s: self._programs[s] for s in sinks}
-        new = [s for s, program in out.items() if program is None]
+        new = [s for s, program in out.items() if program is None and s not in self.refused]
         if new and not self.failed:
             try:
-                out |= self._made(new)
+                try:
+                    out |= self._made(new)
+                except subprocess.SubprocessError:
+                    out |= self._each(new)
             except (OSError, subprocess.SubprocessError) as e:
                 self.failed = str(e)
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
         return out
+
+    def _each(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
+        """The programs of kernels one of which the compiler refuses: NumPy runs that one. Raises SubprocessError where
+        it refuses the pool of threads, or many kernels: then the fault is the compiler's."""
+        made: dict[UOp, CProgram | None] = {}
+        if self.pool is None:
+            self._made(())
+        for sink in sinks:
+            try:
+                made |= self._made((sink,))
+            except subprocess.SubprocessError as e:
+                if len(self.refused) >= _REFUSED:
+                    raise
+                self.refused[sink] = str(e)
+                print(f"anneal: NumPy runs {name_of(sink)}, which C's compiler refuses: {e}", file=sys.stderr)
+        return made
 
     def _made(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
         tool = compiler.find()

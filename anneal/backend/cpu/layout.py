@@ -262,6 +262,7 @@ class CpuProgram(Program):
     def __init__(self, sink: UOp, name: str, workers: int = 1, names: Sequence[str] = ()) -> None:
         self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
+        self.weight = 1 + len(toposort((sink,))) // _USUAL
         self.dynamic = is_dynamic(sink)  # it is run whole
         self.parts: list[tuple[CpuPlan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker
@@ -358,6 +359,7 @@ class CpuProgram(Program):
 
 
 _PLANS = 64
+_USUAL = 64  # nodes of a kernel
 _LARGE_NS = 3_000_000  # estimated work above which a plan of its own is worth its time
 _LARGE_VARIABLE = 1 << 16  # the values of a variable are listed: not of more
 

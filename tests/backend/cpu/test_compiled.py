@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -266,6 +267,38 @@ def test_a_compiler_that_fails_leaves_the_work_to_numpy(
     assert said.startswith("anneal: NumPy runs the kernels of the cpu: ")
     assert said.count("\n") == 1 or "it is broken" in said
     assert launched(in_c) == 0
+
+
+@pytest.mark.parametrize("pool", [False, True], ids=["the first", "a later one"])
+def test_a_kernel_that_the_compiler_refuses_is_numpys_alone(
+    in_c: CpuDevice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], pool: bool
+) -> None:
+    """One such kernel left all that the process ran later to NumPy."""
+    if pool:
+        runs(46)
+    part = CKernels._part
+
+    def broken(self: CKernels, sink: Any) -> Any:
+        made = part(self, sink)
+        if made.head and "sin" in made.text:
+            made.text = made.text.replace("{", "{ int x = 0.5 + ;", 1)
+        return made
+
+    monkeypatch.setattr(CKernels, "_part", broken)
+    x = numbers(47, 31 + pool)
+    rows, other = an.tensor(x).exp().sum(1), an.tensor(x).sin().sum(0)
+    an.realize([rows, other])
+    np.testing.assert_allclose(rows.numpy(), np.exp(x).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(other.numpy(), np.sin(x).sum(0), rtol=1e-4, atol=1e-5)
+    assert not in_c.kernels.failed
+    assert launched(in_c) >= 1
+    (reason,) = in_c.kernels.refused.values()
+    assert reason in in_c._made_by()
+    assert capsys.readouterr().err.count("which C's compiler refuses") == 1
+    before = launched(in_c)
+    runs(48 + pool)
+    assert launched(in_c) > before
+    assert (an.tensor(x).exp().sum(1) - rows).abs().max().item() < 1e-3
 
 
 def test_a_full_disk_leaves_the_work_to_numpy(

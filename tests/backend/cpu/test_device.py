@@ -6,6 +6,7 @@ import gc
 import threading
 import time
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,10 @@ from anneal.backend.cpu.index import Dims, LinearIndex, NeedsSplit, NotLinear, l
 from anneal.backend.cpu.workers import Workers
 from anneal.backend.device import BufferPool
 from anneal.errors import CompilerError, DeviceError
+from anneal.runtime import late
+from anneal.schedule import plan
 from anneal.tensor import Tensor, realize
-from anneal.uop import Op, UOp, dtypes
+from anneal.uop import Op, UOp, Weighed, dtypes
 from tests.backend.cpu.kernels import F32, I32, exact, kernel, load, loop, over, param, reduce, store
 
 pytestmark = pytest.mark.usefixtures("in_numpy")
@@ -331,6 +334,34 @@ def test_a_required_webgpu_does_not_fall_back(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(registry.DEVICES, "auto", "")
     with settings.override(device="auto", require_webgpu=True), pytest.raises(DeviceError, match="no adapter"):
         get_device("auto")
+
+
+def test_programs_of_large_kernels_are_few() -> None:
+    """A thousand and more of them took 480 MB, where a constant of a large kernel changed in each step of a loop."""
+    device = get_device("cpu")
+    device.empty_cache()
+    x = Tensor(np.linspace(0.1, 1, 8, dtype=np.float32)).realize()
+    known: weakref.WeakSet[layout.CpuProgram] = weakref.WeakSet()
+    make = layout.CpuProgram.__init__
+
+    def noted(self: layout.CpuProgram, *args: Any) -> None:
+        make(self, *args)
+        known.add(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout.CpuProgram, "__init__", noted)
+        patch.setattr(device, "_programs", Weighed(64, 128))
+        patch.setattr(device.batches, "heavy", 128)
+        for known_plans in (plan._plans, late.RUNS):
+            patch.setattr(known_plans, "most", 64)
+        for n in range(100):
+            y = x
+            for k in range(24):
+                y = (y * 1.01).tanh() + x.pow(1.5 + k)
+            y.clamp(max=3 + n).sum().item()
+        gc.collect()
+        assert min(p.weight for p in known) > 2
+        assert len(known) <= 80
 
 
 def test_the_cpu_describes_itself() -> None:
