@@ -29,7 +29,9 @@ def test_a_program_gives_what_torchs_gives(name: str) -> None:
     compare(json.loads(json.dumps(numbers(PROGRAMS[name](anneal)))), RESULTS[name])
 
 
-@pytest.mark.parametrize("name", ["steps hooked", "states hooked", "axes listed", "lazy layers", "methods of parts", "copies"])
+@pytest.mark.parametrize(
+    "name", ["steps hooked", "states hooked", "axes listed", "lazy layers", "methods of parts", "copies"]
+)
 def test_on_each_device(name: str, device: str) -> None:
     compare(json.loads(json.dumps(numbers(PROGRAMS[name](anneal)))), RESULTS[name])
 
