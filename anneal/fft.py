@@ -25,6 +25,7 @@ import numpy.typing as npt
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import axis_of, checked, rows_of
 from anneal.tensor import Tensor, dtypes, host_call
+from anneal.uop import MOVEMENT, Op, UOp
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
@@ -55,7 +56,21 @@ def _of_pairs(x: Tensor) -> int:
             f"fft: takes pairs of real and imaginary parts, a last axis of 2, not shape {x.shape}; pairs(x) makes "
             "them of real numbers, and rfft takes those"
         )
+    u = _unmoved(x.uop)
+    if u.op is Op.MUL and all(_unmoved(v).op is Op.HOST_CALL and "fft." in str(_unmoved(v).arg[0].key) for v in u.src):
+        raise DTypeError(
+            "fft: a product of two transforms multiplies real parts with real parts and imaginary parts with imaginary "
+            "ones; that of complex numbers is stack([a * c - b * d, a * d + b * c], -1), where a, b = x.unbind(-1) and "
+            "c, d = y.unbind(-1)"
+        )
     return x.ndim - 1
+
+
+def _unmoved(u: UOp) -> UOp:
+    """The node below movements, casts and factors that are constants."""
+    while u.op in MOVEMENT or u.op is Op.CAST or (u.op is Op.MUL and u.src[1].op is Op.CONST):
+        u = u.src[0]
+    return u
 
 
 def _axes(dim: Any, s: Any, ndim: int) -> tuple[tuple[int, ...], list[Any]]:

@@ -118,6 +118,8 @@ def test_frequencies_and_shifts() -> None:
         (lambda x: F.rfftn(x, dim=(0, 0)), ShapeError, r"fft\.rfftn: an axis is named twice"),
         (lambda x: F.rfftn(x, s=(1, 2, 3)), ShapeError, r"fft\.rfftn: s has 3 sizes"),
         (lambda x: F.rfft(x, dim=2), ShapeError, r"fft\.rfft: axis 2"),
+        (lambda x: F.irfft(F.rfft(x, n=8) * F.rfft(x[0], n=8) / 2), DTypeError, r"fft\.irfft: a product of two transf"),
+        (lambda x: F.ifft2(F.rfft2(x) * F.rfft2(x).detach()[:1]), DTypeError, r"fft\.ifft2: .*stack\(\[a \* c - b"),
         (lambda x: F.fftfreq(0), ShapeError, r"fft\.fftfreq: there are no frequencies of 0"),
         (lambda x: F.fftfreq(4, dtype="int32"), DTypeError, r"fft\.fftfreq: frequencies are floats"),
     ],
