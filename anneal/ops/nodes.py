@@ -137,8 +137,8 @@ def flip(x: UOp, axes: Ints) -> UOp:
 
 def detached(x: UOp) -> UOp:
     """`x`, to which no gradient flows."""
-    while x.op is Op.CALL and not x.arg[0].results:
-        x = x.src[x.arg[1]]  # the value; the others are for its gradient, or other results
+    while x.op is Op.CALL and x.arg[0].name == "equal":  # the other is for its gradient, and long where a loop goes on
+        x = x.src[0]
     return UOp(Op.DETACH, x.dtype, (x,))
 
 

@@ -247,10 +247,9 @@ class Handle:
             new = [Earlier(ref(late.numbering), late.template, None, _no_node)] if late.is_used() else []
         else:
             new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
+        known = [e[:3] for e in new]
         try:
-            for e in _get_earlier(self):
-                if e.ref() is not None and e[:3] not in [known[:3] for known in new]:
-                    new.append(e)
+            new += [e for e in _get_earlier(self) if e.ref() is not None and e[:3] not in known]
         except AttributeError:  # it was not changed before
             pass
         self._earlier = new
