@@ -13,7 +13,7 @@ from anneal.nn._state import Stateful, defines
 from anneal.nn._whole_calls import whole_call
 from anneal.nn.parameter import Buffer, Parameter
 from anneal.ops import DTypeLike, Explained, locate, said, shorten
-from anneal.runtime import forbid_in_capture, here, note_plain, outdate_captures
+from anneal.runtime import forbid_in_capture, here, note_plain, outdate_captures, same_plain
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import zero_gradient
 from anneal.uop import arena
@@ -93,7 +93,7 @@ class Module(Hooked, Stateful, Explained):
             )
         if isinstance(before, Module) and isinstance(value, Tensor):
             raise DTypeError(f"{type(self).__name__}.{name} is a module: no tensor can take its place; delete it first")
-        if before is not value and not (isinstance(value, _PLAIN) and type(before) is type(value) and before == value):
+        if before is not value and not (isinstance(value, _PLAIN) and same_plain(before, value)):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )

@@ -23,6 +23,7 @@ from anneal.runtime.context import (
     observed,
     outdate_captures,
     resolve_device,
+    same_plain,
     set_default_device,
     set_float32_products,
     watched,

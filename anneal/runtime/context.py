@@ -205,6 +205,16 @@ def outdate_captures(why: str) -> None:
     tensors.plain, tensors.generations, tensors.generation = {}, {frozenset(): (begun, [])}, begun
 
 
+def same_plain(a: Any, b: Any) -> bool:
+    """True if two bools, numbers or texts are of one type and the same; -0.0 and 0.0 are not.
+
+    Args:
+        a: the one.
+        b: the other.
+    """
+    return type(a) is type(b) and bool(a == b) and (bool(a) or repr(a) == repr(b))
+
+
 def note_plain(owner: object, name: str, before: Any, value: Any) -> None:
     """Note that an attribute of a module, which no guard may see, became another bool, number or text.
 
@@ -214,7 +224,7 @@ def note_plain(owner: object, name: str, before: Any, value: Any) -> None:
     """
     tensors, r = here.tensors, ref(owner)
     _, first, _ = tensors.plain.pop((id(r), name), (r, before, before))
-    if type(first) is not type(value) or first != value:
+    if not same_plain(first, value):
         tensors.plain[id(r), name] = r, first, value
     tensors.changes += 1
     tensors.outdated, tensors.generation = f"{type(owner).__name__}.{name} was set", 0
@@ -231,7 +241,7 @@ def found_generation() -> int:
     if len(plain) > _PLAIN or len(known) > _GENERATIONS:
         outdate_captures(tensors.outdated)
         return tensors.generation
-    key = frozenset([(*at, type(x), x) for at, (_, _, x) in plain])
+    key = frozenset([(*at, type(x), x or repr(x)) for at, (_, _, x) in plain])  # -0.0 equals 0.0
     if key not in known:
         known[key] = next(tensors.numbers), [r for _, (r, _, _) in plain]
     found, _ = known[key]

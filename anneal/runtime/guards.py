@@ -20,6 +20,7 @@ import numpy as np
 
 from anneal.errors import JitError
 from anneal.frozen import frozen
+from anneal.runtime.context import same_plain
 from anneal.runtime.execution import realize
 from anneal.runtime.handle import Handle
 from anneal.runtime.nodes import is_realized, owner_of, shown_below
@@ -506,7 +507,7 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, (tuple, frozenset)):
         return len(a) == len(b) and (all(map(is_, a, b)) or all(map(_same, a, b)))
     if isinstance(a, _PLAIN):
-        return bool(a == b)
+        return same_plain(a, b)
     return isinstance(a, MethodType) and a.__func__ is b.__func__ and a.__self__ is b.__self__
 
 
@@ -547,4 +548,4 @@ def flatten(value: Any, tensors: list[Handle], bound: dict[str, int] | None) -> 
         raise JitError(
             f"a jit function takes tensors, arrays, hashable values and nests of them, not {type(value).__name__}"
         ) from None
-    return ("V", type(value), value)
+    return ("V", type(value), value, *(["-0.0"] if value.__class__ is float and repr(value) == "-0.0" else ()))

@@ -527,3 +527,33 @@ def test_what_is_asked_for_by_name_is_guarded(name: str) -> None:
     for _ in range(4):
         want = function(an.ones(1)).item()
         assert f(an.ones(1)).item() == want != old
+
+
+_SCALE = 0.0
+
+
+class _Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x / self.scale
+
+
+@pytest.mark.parametrize("where", ["argument", "nest", "global", "attribute"])
+def test_a_zero_below_zero_is_another_number(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, model = Tensor([1.0, 2.0]), _Scaled()
+    calls: dict[str, Callable[[float], Tensor]] = {
+        "argument": jit(lambda s: x / s),
+        "nest": jit(lambda s: x / s["a"][0]),
+        "global": jit(lambda s: x / _SCALE),
+        "attribute": jit(lambda s: model(x)),
+    }
+    found = []
+    zeros = [0.0, 0.0, 0.0, -0.0, -0.0, 1.0, 0.0, 1.0, -0.0, 0.0, 1.0]
+    for s in zeros:
+        monkeypatch.setitem(globals(), "_SCALE", s)
+        model.scale = s
+        found.append(calls[where]({"a": (s,)} if where == "nest" else s if where == "argument" else 1.0).tolist()[0])
+    assert found == [1.0 if s else float("-inf") if str(s) == "-0.0" else float("inf") for s in zeros]
