@@ -33,6 +33,7 @@ ROOMS = {
 }  # fmt: skip
 # What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
 FEATURES: dict[str, dict[str, int]] = {
+    "zeros below zero, which jit took for 0.0": {"runtime": 1},
     "products of two transforms, which were wrong silently": {"(top)": 1},
     # each round of truncated backpropagation, and of sampling with gradients on, computed all rounds before
     "states with gradients that loops carry on": {"runtime": 8, "ops": 1},

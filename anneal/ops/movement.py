@@ -406,7 +406,9 @@ def pad(x: Tensor, padding: Sequence[Any], mode: str = "constant", value: Number
             if not math.isfinite(value):
                 raise RangeError(f"{u.dtype.name} does not hold {value}; give a whole number, or use .float() first")
             value = int(value)  # without its fraction
-    return x._new(nodes.filled(u, grown, weak_const(u.dtype, value) if value or str(value) == "-0.0" else 0))
+    if value is None or (not value and str(value) != "-0.0"):
+        return x._new(nodes.filled(u, grown, 0))
+    return x._new(nodes.filled(u, grown, weak_const(u.dtype, value)))
 
 
 @function
