@@ -46,40 +46,49 @@ def _one(name: str, test: Callable[[Tensor], Tensor], event_dim: int = 0, is_dis
     return found
 
 
-class _GreaterThan(Constraint):
-    """Numbers above `lower_bound`."""
+class _From(Constraint):
+    """Numbers with a bound below them."""
 
     def __init__(self, lower_bound: Bound) -> None:
         self.lower_bound = lower_bound
+
+
+class _UpTo(Constraint):
+    """Numbers with a bound above them."""
+
+    def __init__(self, upper_bound: Bound) -> None:
+        self.upper_bound = upper_bound
+
+
+class _Integers(Constraint):
+    """The integers of the set that is the next base."""
+
+    is_discrete = True
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value == value.floor()) & super().check(value)
+
+
+class _GreaterThan(_From):
+    """Numbers above `lower_bound`."""
 
     def check(self, value: Tensor) -> Tensor:
         return value > self.lower_bound
 
 
-class _GreaterThanEq(Constraint):
+class _GreaterThanEq(_From):
     """Numbers that are not below `lower_bound`."""
-
-    def __init__(self, lower_bound: Bound) -> None:
-        self.lower_bound = lower_bound
 
     def check(self, value: Tensor) -> Tensor:
         return value >= self.lower_bound
 
 
-class _IntegerGreaterThan(_GreaterThanEq):
+class _IntegerGreaterThan(_Integers, _GreaterThanEq):
     """Integers that are not below `lower_bound`."""
 
-    is_discrete = True
 
-    def check(self, value: Tensor) -> Tensor:
-        return _whole(value) & super().check(value)
-
-
-class _LessThan(Constraint):
+class _LessThan(_UpTo):
     """Numbers below `upper_bound`."""
-
-    def __init__(self, upper_bound: Bound) -> None:
-        self.upper_bound = upper_bound
 
     def check(self, value: Tensor) -> Tensor:
         return value < self.upper_bound
@@ -102,22 +111,14 @@ class _HalfOpenInterval(_Interval):
         return (value >= self.lower_bound) & (value < self.upper_bound)
 
 
-class _IntegerInterval(_Interval):
+class _IntegerInterval(_Integers, _Interval):
     """Integers from `lower_bound` to `upper_bound`, with both."""
 
-    is_discrete = True
 
-    def check(self, value: Tensor) -> Tensor:
-        return _whole(value) & super().check(value)
-
-
-class _Multinomial(Constraint):
+class _Multinomial(_UpTo):
     """Counts along the last axis that add up to `upper_bound` or, as torch has it, to less."""
 
     event_dim, is_discrete = 1, True
-
-    def __init__(self, upper_bound: Bound) -> None:
-        self.upper_bound = upper_bound
 
     def check(self, value: Tensor) -> Tensor:
         return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
@@ -208,10 +209,6 @@ def joined(several: list[Tensor], of: Any) -> Tensor:
 def over(base: Constraint, axes: int) -> Constraint:
     """`independent`, or the set itself where no axes are added."""
     return _IndependentConstraint(base, axes) if axes > 0 else base
-
-
-def _whole(x: Tensor) -> Tensor:
-    return x == x.floor()
 
 
 def _triangle(x: Tensor) -> Tensor:

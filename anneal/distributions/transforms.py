@@ -131,6 +131,7 @@ class PowerTransform(
     _inverse=lambda self, y: y ** (1.0 / self.exponent),
     log_abs_det_jacobian=lambda self, x, y: (self.exponent * y / x).abs().log(),
     forward_shape=lambda self, shape: ops.broadcast_shapes(tuple(shape), self.exponent.shape),
+    inverse_shape=lambda self, shape: self.forward_shape(shape),
 ):
     """The power of a positive x.
 
@@ -147,9 +148,6 @@ class PowerTransform(
         super().__init__(cache_size)
         self.exponent = tensor_of(exponent)
         self.sign = self.exponent.sign()
-
-    def inverse_shape(self, shape: Sequence[int]) -> Shape:
-        return self.forward_shape(shape)
 
 
 class AbsTransform(Transform):

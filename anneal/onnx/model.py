@@ -8,7 +8,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from anneal import progress
 from anneal.backend import get_device
 from anneal.errors import AnnealError, OnnxError
+from anneal.frozen import frozen
 from anneal.nn import Module
 from anneal.onnx.graph import FileNode, Graph, ValueInfo
 from anneal.onnx.loaded import BUDGET, LoadedModel, SizeUse, inside_another
@@ -282,7 +282,7 @@ def _weights(graph: Graph) -> Any:
 _TYPES = {"float32": "float", "float64": "double"}
 
 
-@dataclass(frozen=True)
+@frozen
 class _NodeArg:
     """An input or output: `type` as "tensor(float)", `shape` with ints, names and None."""
 
@@ -352,7 +352,7 @@ def _argument(info: ValueInfo) -> _NodeArg:
     return _NodeArg(info.name, kind, list(info.shape or ()))
 
 
-@dataclass(frozen=True)
+@frozen
 class NodeDifference:
     """A node whose value is another than the reference's: where it is worst, and what stands there."""
 
@@ -371,7 +371,7 @@ class NodeDifference:
         )
 
 
-@dataclass(frozen=True)
+@frozen
 class Checked:
     """The outcome of `check`: `values` were compared with `reference`, `missing` are those that it does not give,
     `first` is the first node that differs, or None, and `worst` the largest error.

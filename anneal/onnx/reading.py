@@ -420,26 +420,19 @@ class _Reader:
             raise OnnxError(f"{where}: a sparse tensor of shape {dims} is not possible")
         if indices.dtype != np.int64:
             raise OnnxError(f"{where}: indices of a sparse tensor are int64, not {indices.dtype}")
-        out = np.zeros(dims, values.dtype)
-        if indices.ndim == 1:
-            flat = indices
-        elif indices.ndim == 2 and indices.shape[1] == len(dims):
-            flat = np.zeros(len(indices), np.int64)
-            for axis, d in enumerate(dims):
-                column = indices[:, axis]
-                if ((column < 0) | (column >= d)).any():
-                    raise OnnxError(f"{where}: an index is outside the shape {dims}")
-                flat = flat * d + column
-        else:
+        linear = indices.ndim == 1
+        if not linear and (indices.ndim != 2 or indices.shape[1] != len(dims)):
             raise OnnxError(f"{where}: indices of shape {indices.shape} do not fit a sparse tensor of shape {dims}")
-        if len(flat) != len(values):
+        if len(indices) != len(values):
             raise OnnxError(
                 f"{where}: {len(values)} values and indices of shape {indices.shape}: each value has one index"
             )
-        if ((flat < 0) | (flat >= size)).any():
+        if ((indices < 0) | (indices >= (size if linear else dims))).any():
             raise OnnxError(f"{where}: an index is outside the shape {dims}")
-        out.reshape(-1)[flat] = values
-        return out
+        steps = np.array([math.prod(dims[axis + 1 :]) for axis in range(len(dims))], np.int64)
+        out = np.zeros(size, values.dtype)
+        out[indices if linear else indices @ steps] = values
+        return out.reshape(dims)
 
     def function(self, proto: Any, node: FileNode) -> Graph:
         """The body of a function for one call of it."""

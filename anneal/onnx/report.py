@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
+from anneal.frozen import frozen
 from anneal.onnx.graph import FileNode, Graph, ModelProgram, ValueInfo, deciding, made_types, schema_of, wrong_types
 from anneal.onnx.registry import table
 from anneal.onnx.values import element_name
@@ -16,7 +16,7 @@ from anneal.onnx.values import element_name
 _SILENT = frozenset(("doc_string", "consumed_inputs", "layer_name", "hidden_size", "kernel_shape", "seed"))
 
 
-@dataclass(frozen=True)
+@frozen
 class Gap:
     """A node that cannot be run, the reason, and the remedy."""
 
@@ -34,7 +34,7 @@ class Gap:
         return f"{name}{version}, node {self.node!r} of {self.path}: {self.what}; {self.fix}"
 
 
-@dataclass(frozen=True)
+@frozen
 class Use:
     """An operator of a model: its version, how many nodes are of it, and who computes it ("anneal", "a function",
     "nobody").
@@ -47,7 +47,7 @@ class Use:
     by: str
 
 
-@dataclass(frozen=True)
+@frozen
 class Description:
     """A model's description: `parameters` counts the numbers of its initialisers and constants, `bytes` their size."""
 

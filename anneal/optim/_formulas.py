@@ -258,8 +258,8 @@ class NAdam(_Moments):
         first, second = s.betas()
         (b1, rest1, _), (b2, rest2, _) = first, second
         step = s.count()
-        mu = b1 * (1 - 0.5 * (step * (group["momentum_decay"] * math.log(0.96))).exp())
-        following = b1 * (1 - 0.5 * ((step + 1) * (group["momentum_decay"] * math.log(0.96))).exp())
+        decay = group["momentum_decay"] * math.log(0.96)
+        mu, following = [b1 * (1 - 0.5 * (n * decay).exp()) for n in (step, step + 1)]
         product = s.put("mu_product", s.get("mu_product", 1.0) * mu)
         mean = s.toward("exp_avg", g, rest1)
         square = s.mixed("exp_avg_sq", b2, g * g, rest2)

@@ -77,7 +77,7 @@ def _tensor(**fields: Any) -> ModelProto:
     return model([node("Add", ["x", "w"], ["y"])], weights=[TensorProto(name="w", **fields)])
 
 
-def _sparse(values: Any, indices: Any, dims: Sequence[int]) -> ModelProto:
+def sparse(values: Any, indices: Any, dims: Sequence[int]) -> ModelProto:
     out = model([node("Add", ["x", "w"], ["y"])])
     sparse = SparseTensorProto(dims=dims)
     sparse.values.CopyFrom(array("w", values, np.float32))
@@ -266,17 +266,17 @@ def _tensors() -> None:
     _bad("texts to add", _tensor(data_type=TensorProto.STRING, dims=[2], string_data=[b"a", b"b"]), "Add")
     _bad("int4 of the wrong length", _tensor(data_type=TensorProto.INT4, dims=[5], raw_data=b"\0"), "has 1 bytes")
     _bad("numbers that are no int8", _tensor(data_type=TensorProto.INT8, dims=[1], int32_data=[1000]), "")
-    _bad("sparse index outside", _sparse([1.0], [7], [2]), "outside")
-    _bad("sparse index below 0", _sparse([1.0], [-1], [2]), "outside")
-    _bad("sparse pair outside", _sparse([1.0], [[0, 5]], [2, 2]), "outside")
-    _bad("sparse without an index", _sparse([1.0, 2.0], [1], [2]), "2 values and indices of shape (1,)")
-    _bad("sparse with more indices", _sparse([1.0], [[0, 1], [1, 1]], [2, 2]), "1 values and indices of shape (2, 2)")
-    numbers = _sparse([1.0], [1], [2])
+    _bad("sparse index outside", sparse([1.0], [7], [2]), "outside")
+    _bad("sparse index below 0", sparse([1.0], [-1], [2]), "outside")
+    _bad("sparse pair outside", sparse([1.0], [[0, 5]], [2, 2]), "outside")
+    _bad("sparse without an index", sparse([1.0, 2.0], [1], [2]), "2 values and indices of shape (1,)")
+    _bad("sparse with more indices", sparse([1.0], [[0, 1], [1, 1]], [2, 2]), "1 values and indices of shape (2, 2)")
+    numbers = sparse([1.0], [1], [2])
     numbers.graph.sparse_initializer[0].indices.CopyFrom(array("i", [1.0], np.float32))
     _bad("sparse indices that are floats", numbers, "are int64, not float32")
-    _bad("sparse of 2**60 elements", _sparse([1.0], [1], [2**60]), "not possible")
-    _bad("sparse of a negative size", _sparse([1.0], [1], [-2]), "not possible")
-    _bad("sparse indices of rank 3", _sparse([1.0], [[[1]]], [2]), "do not fit")
+    _bad("sparse of 2**60 elements", sparse([1.0], [1], [2**60]), "not possible")
+    _bad("sparse of a negative size", sparse([1.0], [1], [-2]), "not possible")
+    _bad("sparse indices of rank 3", sparse([1.0], [[[1]]], [2]), "do not fit")
     _bad("external, from bytes", external(location="w.bin"), "by its path")
     _bad("external without a place", external(), "by its path")
 

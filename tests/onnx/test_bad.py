@@ -6,6 +6,7 @@ import random
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ import anneal.onnx
 from anneal.errors import OnnxError, OutOfMemoryError
 from anneal.onnx.plan import ModelPlan
 from tests.fuzz.files import mutated
-from tests.onnx.bad import BAD, external, model
+from tests.onnx.bad import BAD, external, model, sparse
 from tests.onnx.hostile import mutation, outcome
 
 
@@ -34,6 +35,12 @@ def test_a_broken_model_is_one_error_that_names_the_fault(name: str) -> None:
         anneal.onnx.load(data, budget=20_000).run(bad.feeds)["y"].numpy()
     assert "Traceback" not in str(caught.value)
     assert time.perf_counter() - begun < 20
+
+
+@pytest.mark.parametrize("indices", [[1, 5, 3], [[0, 1], [1, 2], [1, 0]]])
+def test_a_sparse_initialiser_is_read_by_numbers_and_by_positions(indices: list[Any]) -> None:
+    loaded = anneal.onnx.load(sparse([2.0, 3.0, 4.0], indices, [2, 3]).SerializeToString())
+    assert loaded.program.graph.constants["w"].tolist() == [[0, 2, 0], [4, 0, 3]]
 
 
 @pytest.mark.parametrize(

@@ -133,16 +133,11 @@ def named_tensors(function: Any) -> dict[str, Tensor]:
 def _of_values(values: Mapping[Any, Any]) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     for name, value in values.items():
-        if isinstance(value, Module):
-            found |= _of_module(f"{name}.", value)
-        elif isinstance(value, Tensor):
-            found[str(name)] = value
-        elif isinstance(value, (list, tuple, dict)):
-            for path, part in zip(paths_of(value, str(name)), tree_leaves(value)):
-                if isinstance(part, Module):
-                    found |= _of_module(f"{_as_name(path)}.", part)
-                elif isinstance(part, Tensor):
-                    found[_as_name(path)] = part
+        for path, part in zip(paths_of(value, str(name)), tree_leaves(value)):
+            if isinstance(part, Module):
+                found |= _of_module(f"{_as_name(path)}.", part)
+            elif isinstance(part, Tensor):
+                found[_as_name(path)] = part
     return found
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 import anneal.tensor.functional as F
+from anneal.frozen import frozen
 from anneal.onnx.execute import fail, node
 from anneal.onnx.graph import Graph
 from anneal.onnx.ops.elementwise import Floats, MaybeTensor, MaybeValue, Tensors, Texts, iota, plus
+from anneal.onnx.ops.shapes import ReverseSequence
 from anneal.onnx.registry import op
 from anneal.onnx.values import border, element_name
 from anneal.tensor import Tensor, dtypes
@@ -319,7 +320,7 @@ def activations_of(how: Layer, default: Sequence[str], directions: int) -> list[
 # -- layers -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@frozen
 class Cell:
     """One direction: its activations, the weights of the inputs and of the state, transposed, and their biases."""
 
@@ -341,13 +342,6 @@ class Cell:
 
 
 Step = Callable[[Tensor, Tensors, Cell], Tensors]
-
-
-def _by_length(x: Tensor, lengths: Tensor) -> Tensor:
-    """(time, batch, ...) with the first elements of each sequence reversed."""
-    time = iota(x, x.shape[0], 0, 2)
-    index = (time < lengths).where(lengths - 1 - time, time)
-    return x.gather(0, index.unsqueeze(-1).expand(*x.shape))
 
 
 def _turns(projected: Tensor, cell: Cell, states: Tensors, step: Step, lengths: MaybeTensor) -> tuple[Tensors, Tensor]:
@@ -389,7 +383,9 @@ def run_layer(
         first = tuple(zero if s is None else s[:, d] if how.layout else s[d] for s in initial)
 
         def turned(y: Tensor, backward: bool = how.direction == "reverse" or d == 1) -> Tensor:
-            return y if not backward else y.flip(0) if size is None else _by_length(y, size)
+            if not backward:
+                return y
+            return y.flip(0) if size is None else ReverseSequence(y, size, batch_axis=1, time_axis=0)
 
         last, y = _turns(cell.from_inputs(turned(x)), cell, first, step, size)
         ys.append(turned(y))
@@ -421,23 +417,13 @@ def _cells(
     return made
 
 
-def _gru_step(x: Tensor, states: Tensors, cell: Cell) -> Tensors:
-    """The reset gate before the product with the state."""
+def _gru_step(x: Tensor, states: Tensors, cell: Cell, after: bool = False) -> Tensors:
+    """The reset gate before the product with the state, or behind it (linear_before_reset=1), as cuDNN has it."""
     (h,), f = states, cell.f
-    n = h.shape[-1]
-    gates = f[0](x[..., : 2 * n] + h.matmul(cell.state[:, : 2 * n]))
-    update, reset = gates.chunk(2, -1)
-    new = f[1](x[..., 2 * n :] + (reset * h).matmul(cell.state[:, 2 * n :]))
-    return (new + update * (h - new),)
-
-
-def _gru_step_reset_after(x: Tensor, states: Tensors, cell: Cell) -> Tensors:
-    """The reset gate behind the product with the state (linear_before_reset=1), as cuDNN has it."""
-    (h,), f = states, cell.f
-    n = h.shape[-1]
-    hidden = plus(cell.from_state(h), cell.state_bias)
-    update, reset = f[0](x[..., : 2 * n] + hidden[..., : 2 * n]).chunk(2, -1)
-    new = f[1](x[..., 2 * n :] + reset * hidden[..., 2 * n :])
+    n = 2 * h.shape[-1]
+    hidden = plus(cell.from_state(h), cell.state_bias) if after else h.matmul(cell.state[:, :n])
+    update, reset = f[0](x[..., :n] + hidden[..., :n]).chunk(2, -1)
+    new = f[1](x[..., n:] + (reset * hidden[..., n:] if after else (reset * h).matmul(cell.state[:, n:])))
     return (new + update * (h - new),)
 
 
@@ -488,7 +474,7 @@ def recurrent(
     after = node.op == "GRU" and how.linear_before_reset
     cells = _cells(functions, not after, w, r, b, p)
     if after:
-        step = _gru_step_reset_after
+        step = partial(_gru_step, after=True)
     elif node.op == "LSTM" and how.input_forget:
         step = partial(lstm_step, coupled=True)
     states = [initial_h, initial_c][: 2 if node.op == "LSTM" else 1]

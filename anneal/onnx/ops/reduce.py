@@ -10,6 +10,7 @@ import numpy as np
 
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, whole
+from anneal.onnx.ops.shapes import Flatten
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import border
 from anneal.tensor import Tensor, host_call
@@ -146,12 +147,7 @@ def running(x: Tensor, axis: Array, *, exclusive: int, reverse: int) -> Tensor:
 def _softmax(name: str, function: Callable[[Tensor, int], Tensor]) -> None:
     """Register a function of rows: before version 13 of the axes from `axis` on, laid flat, then of one axis."""
 
-    def before(x: Tensor, *, axis: int) -> Tensor:
-        first = axis + x.ndim if axis < 0 else axis
-        rows = x.reshape(math.prod(x.shape[:first]), math.prod(x.shape[first:]))
-        return function(rows, 1).reshape(*x.shape)
-
-    op(name)(before)
+    op(name)(lambda x, *, axis: function(Flatten(x, axis=axis), 1).reshape(*x.shape))  # type: ignore[arg-type]
     op(name, since=13)(lambda x, *, axis: function(x, axis_of(axis, x.ndim)))
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from anneal.frozen import frozen
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops import quantised as main
 from anneal.onnx.ops.attention import Cell, Layer, activations_of, directions_of, lstm_step, run_layer
@@ -175,7 +175,7 @@ def QEmbedLayerNormalization(ids: Tensor, segments: MaybeTensor, *tables: MaybeT
     return EmbedLayerNormalization(ids, segments, words, places, rows, gamma, beta, tables[5], None, epsilon=epsilon)
 
 
-@dataclass(frozen=True)
+@frozen
 class QuantisedCell(Cell):
     """Weights of 8 bits with scales and zero points, of all or of each column; what meets them is quantised by its own
     range."""

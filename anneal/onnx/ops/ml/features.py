@@ -16,12 +16,16 @@ from anneal.onnx.values import Map
 from anneal.tensor import Tensor
 
 
+def _as_rows(x: Any) -> Any:
+    """The rows of a value; a vector is one."""
+    return x.reshape(1, -1) if x.ndim < 2 else x
+
+
 # text is on the host
-@op(host=lambda x, i: np.take(x.reshape(1, -1) if x.ndim == 1 else x, i.reshape(-1), -1))
+@op(host=lambda x, i: np.take(_as_rows(x), i.reshape(-1), -1))
 def ArrayFeatureExtractor(x: Tensor, index: Tensor) -> Tensor:
     """The columns (of the last axis) that an index names; a vector is a row."""
-    x = x.reshape(1, -1) if x.ndim == 1 else x
-    return x.index_select(x.ndim - 1, index.int().reshape(-1))
+    return _as_rows(x).index_select(-1, index.int().reshape(-1))  # type: ignore[no-any-return]
 
 
 op("Binarizer")(lambda x, *, threshold: (x > threshold).cast(x.dtype))
@@ -30,7 +34,7 @@ op("Binarizer")(lambda x, *, threshold: (x > threshold).cast(x.dtype))
 @op
 def FeatureVectorizer(*xs: Tensor, inputdimensions: Numbers) -> Tensor:
     """Columns side by side, as float32, so many of each input as `inputdimensions` says."""
-    rows = [x.reshape(1, -1) if x.ndim == 1 else x.reshape(x.shape[0], -1) for x in xs]
+    rows = [_as_rows(x).flatten(1) for x in xs]
     widths = inputdimensions or [r.shape[1] for r in rows]
     return Tensor.cat([r[:, :w].float() for r, w in zip(rows, widths, strict=True)], dim=1)
 
@@ -189,8 +193,8 @@ def LinearRegressor(
     return TRANSFORMED[post_transform](_linear(x, coefficients, intercepts, targets))
 
 
-def _linear(x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Tensor:
-    y = _rows(x) @ _weights(coefficients, count)
+def _linear(x: Tensor, coefficients: Floats, intercepts: Any, count: int) -> Any:
+    y = _as_rows(x).float() @ _weights(coefficients, count)
     return y + known(intercepts) if intercepts else y
 
 
@@ -223,8 +227,7 @@ def LinearClassifier(
 def ZipMap(x: Value, *, classlabels_int64s: Numbers, classlabels_strings: Texts) -> list[Map]:
     """A map for each row, from class labels to its numbers."""
     keys = classlabels_strings or classlabels_int64s or ()
-    rows = node.host(x, "its results are maps")
-    rows = rows.reshape(1, -1) if rows.ndim < 2 else rows
+    rows = _as_rows(node.host(x, "its results are maps"))
     if rows.ndim != 2 or rows.shape[1] != len(keys):
         raise fail(f"has {len(keys)} class labels for a value of shape {list(rows.shape)}")
     return [Map(dict(zip(keys, row))) for row in rows.tolist()]
@@ -318,17 +321,13 @@ def SVMRegressor(x: Tensor, *, n_supports: int, one_class: int, how: Machine) ->
 
     Without support vectors it is a linear function. `post_transform` changes nothing, in onnxruntime either.
     """
-    x = _rows(x)
+    x = _as_rows(x).float()
     if n_supports > 0:
         x = _kernel(x, n_supports, how)
     score = x @ _weights(how.coefficients, 1) + float(how.rho[0] if how.rho else 0.0)
     if not one_class:
         return score
     return (score > 0).where(1.0, -1.0)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return (x.reshape(1, -1) if x.ndim == 1 else x).float()
 
 
 @op
@@ -346,7 +345,7 @@ def SVMClassifier(
 
     Without support vectors each class has a linear score.
     """
-    x, count = _rows(x), len(classlabels_strings or classlabels_ints or ())
+    x, count = _as_rows(x).float(), len(classlabels_strings or classlabels_ints or ())
     shift = np.array(how.rho or [0.0], np.float32)
     if not vectors_per_class:
         scores = x @ _weights(how.coefficients, count) + float(shift[0])
