@@ -17,6 +17,14 @@ from anneal.ops import DTypeLike, checked
 from anneal.tensor import Tensor
 
 
+class _Affine(Resettable):
+    """A norm that may end with a weight and a bias."""
+
+    def _scale(self, shape: tuple[int, ...], weight: bool, bias: bool) -> None:
+        self.weight: Tensor | None = init.constant(shape, 1.0) if weight else None
+        self.bias: Tensor | None = init.constant(shape, 0.0) if weight and bias else None
+
+
 class Linear(Unary, Resettable, of="weight bias"):
     """`x @ weight.T + bias`: (..., in_features) to (..., out_features).
 
@@ -248,7 +256,7 @@ class PairwiseDistance(Module):
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
 
-class LayerNorm(Unary, Resettable, of="normalized_shape weight bias eps"):
+class LayerNorm(Unary, _Affine, of="normalized_shape weight bias eps"):
     """Layer normalisation over the last axes, with weight and (by default) bias: (x - mean) / standard deviation.
 
     Args:
@@ -273,8 +281,7 @@ class LayerNorm(Unary, Resettable, of="normalized_shape weight bias eps"):
     ) -> None:
         shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
         self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
-        self.weight: Tensor | None = init.constant(shape, 1.0) if elementwise_affine else None
-        self.bias: Tensor | None = init.constant(shape, 0.0) if elementwise_affine and bias else None
+        self._scale(shape, elementwise_affine, bias)
         self._place(device, dtype)
 
 
@@ -306,7 +313,7 @@ class RMSNorm(Unary, Resettable, of="normalized_shape weight eps"):
         self._place(device, dtype)
 
 
-class GroupNorm(Row, Resettable, of="num_groups weight bias eps"):
+class GroupNorm(Row, _Affine, of="num_groups weight bias eps"):
     """Normalisation over each of `num_groups` groups of channels (axis 1) and all axes after it.
 
     `affine` gives each channel a weight and, but for `bias=False`, a bias, 1 and 0 at first. Raises ShapeError if the
@@ -331,8 +338,7 @@ class GroupNorm(Row, Resettable, of="num_groups weight bias eps"):
         if num_groups < 1 or num_channels % num_groups:
             raise ShapeError(f"GroupNorm: {num_groups} groups do not divide {num_channels} channels")
         self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        self.weight: Tensor | None = init.constant((num_channels,), 1.0) if affine else None
-        self.bias: Tensor | None = init.constant((num_channels,), 0.0) if affine and bias else None
+        self._scale((num_channels,), affine, bias)
         self._place(device, dtype)
 
     @checked
@@ -342,7 +348,7 @@ class GroupNorm(Row, Resettable, of="num_groups weight bias eps"):
         return self._function(x, *self._taken(self))
 
 
-class _ChannelNorm(Resettable):
+class _ChannelNorm(_Affine):
     """A norm of each channel: a weight and a bias if it is affine, running statistics if it tracks them."""
 
     @checked
@@ -361,8 +367,7 @@ class _ChannelNorm(Resettable):
         self.momentum, self.num_features, self.eps = momentum, num_features, eps
         self.affine, self.track_running_stats = affine, track_running_stats
         shape = (num_features,)
-        self.weight: Tensor | None = init.constant(shape, 1.0) if affine else None
-        self.bias: Tensor | None = init.constant(shape, 0.0) if affine and bias else None
+        self._scale(shape, affine, bias)
         self.running_mean = Tensor(np.zeros(shape, np.float32)) if track_running_stats else None
         self.running_var = Tensor(np.ones(shape, np.float32)) if track_running_stats else None
         self.num_batches_tracked = Tensor(0) if track_running_stats else None
