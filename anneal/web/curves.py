@@ -266,16 +266,20 @@ def _of_table(text: bytes) -> tuple[Curve, Curve]:
 def _columns(block: str, names: list[str]) -> tuple[list[int], list[float], list[str]]:
     """The steps, the losses and the text of val_loss in the lines of a table; lines that are not rows are left out."""
     n = len(names)
+
+    def numbers() -> tuple[list[int], list[float]]:
+        return list(map(int, flat[0::n])), list(map(float, flat[1::n]))
+
     flat = block.replace("\n", ",").split(",")
     try:  # all lines at once, which takes a fifth of the time
-        steps, values = list(map(int, flat[0::n])), list(map(float, flat[1::n]))
+        steps, values = numbers()
         if len(flat) % n or not 0 <= min(steps) <= max(steps) < LAST:
             raise ValueError
     except ValueError:
         rows = [line.split(",") for line in block.splitlines()]
         good = [r for r in rows if len(r) == n and r[0].isdecimal() and int(r[0][:17]) < LAST and _is_number(r[1])]
         flat = [cell for row in good for cell in row]
-        steps, values = list(map(int, flat[0::n])), list(map(float, flat[1::n]))
+        steps, values = numbers()
     return steps, values, flat[names.index("val_loss") :: n] if "val_loss" in names else []
 
 

@@ -163,7 +163,7 @@ class Jobs:
             if job.state in ("running", "paused"):
                 self._look(job)
         busy = {_device(j) for j in self._all.values() if j.state in ("running", "paused")}
-        for job in sorted(self._all.values(), key=lambda j: (j.created, j.id)):
+        for job in reversed(self.all()):
             if job.state == "queued" and _device(job) not in busy:
                 self._start(job)
                 busy.add(_device(job))

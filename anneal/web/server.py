@@ -190,7 +190,7 @@ async def _ask(request: Request) -> Response:
     for key, value in request.query_params.multi_items():
         if key in FLAGS:
             question[key] = value == "1"
-        elif key in NUMBERS and value.isascii() and value.isdigit() and len(value) < 10:
+        elif key in NUMBERS and _is_number(value):
             question[key] = int(value)
         elif key in WORDS and len(value) <= 1000:
             question[key] = value
@@ -201,6 +201,11 @@ async def _ask(request: Request) -> Response:
         return _error(404, refused)
     answer = await _studio(request).inspector.ask(question)
     return _sent(answer.text, request, answer.status)
+
+
+def _is_number(text: str, most: int = 9) -> bool:
+    """True for a text of up to so many digits."""
+    return text.isascii() and text.isdigit() and len(text) <= most
 
 
 def _strange(question: Json, studio: Studio) -> str:
@@ -327,7 +332,7 @@ async def _events(request: Request) -> Response:
     if studio.streams >= MOST_STREAMS:
         return _error(503, f"{MOST_STREAMS} pages are watching already; close one")
     said = request.headers.get("last-event-id") or request.query_params.get("from", "0")
-    begin = int(said) if said.isascii() and said.isdigit() and len(said) < 16 else 0
+    begin = int(said) if _is_number(said, 15) else 0
 
     async def counted() -> AsyncIterator[bytes]:
         studio.streams += 1
@@ -344,7 +349,7 @@ async def _events(request: Request) -> Response:
 
 async def _job_picture(request: Request) -> Response:
     step = request.query_params.get("step", "")
-    if step and not (step.isascii() and step.isdigit() and len(step) < 10):
+    if step and not _is_number(step):
         return _error(400, "a step is a number")
     picture = _kept(request, f"picture{'-' if step else ''}{step}.png", "there is no picture")
     return Response(picture, media_type="image/png")
@@ -396,7 +401,7 @@ async def _curves(request: Request) -> Response:
     if not 0 < len(ids) <= MOST_RUNS:
         return _error(400, f"from 1 to {MOST_RUNS} runs can be compared")
     step = request.query_params.get("step", "")
-    if step.isascii() and step.isdigit() and len(step) < 16:
+    if _is_number(step, 15):
         return _json({"losses": await run_in_threadpool(curves.at, ids, int(step))}, request)
     found = await run_in_threadpool(curves.of, ids, request.query_params.get("x") == "log")
     return _sent(found, request)
