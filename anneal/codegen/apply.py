@@ -22,7 +22,6 @@ from anneal.uop.sizes import Size, content, most, product
 _I32 = dtypes.int32
 _LANES = 4
 _ON_LOOP = frozenset(("LOCAL", "UPCAST", "FUSE_REDUCE"))
-_ON_BOTH = frozenset(("VECTORIZE",))
 _PIECES = {
     "LOCAL": "local",
     "UPCAST": "upcast",
@@ -327,7 +326,7 @@ def _check(opt: Opt, splits: list[_Split], group: int, unaligned: bool) -> None:
     if not 0 <= opt.axis < len(splits):
         raise refused(f"{opt} names axis {opt.axis} of a kernel with {len(splits)}")
     axis = splits[opt.axis].axis
-    if splits[opt.axis].runs_in_parallel != (opt.kind in _ON_LOOP) and opt.kind not in _ON_BOTH:
+    if splits[opt.axis].runs_in_parallel != (opt.kind in _ON_LOOP) and opt.kind != "VECTORIZE":
         raise refused(f"{opt} does not fit a {axis.range.arg[1]} range")
     if axis.extent is None:
         raise refused(f"{opt} splits a range whose extent depends on data")

@@ -336,10 +336,7 @@ class ChainedKernel(Remade):
         table = {self.chain.r: rows}
         if self.chain.d is not None and wide is not None:
             table[self.chain.d] = wide
-        out = []
-        for u in stores:
-            out.append(only_if([*conditions, *inside], self.at(u, {**table, **values})))
-        return out
+        return [only_if([*conditions, *inside], self.at(u, {**table, **values})) for u in stores]
 
 
 def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:

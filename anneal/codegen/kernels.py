@@ -14,7 +14,7 @@ from anneal.codegen.hardware import LaunchConfig, grid
 from anneal.codegen.linear import Param
 from anneal.codegen.opts import KINDS, Opt, Opts
 from anneal.codegen.pipeline import Lowering, run_passes
-from anneal.codegen.ranges import mask_of, reads_stored
+from anneal.codegen.ranges import ACCESSES, mask_of, reads_stored
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
@@ -227,17 +227,13 @@ def kernel_info(sink: UOp) -> KernelInfo:
             flops += times(u.ranges)
         elif u.op is Op.REDUCE and u.dtype.is_float:
             flops += times(u.src[0].ranges)
-        elif u.op is Op.LOAD or u.op is Op.STORE:
+        elif u.op in ACCESSES:
             key = (u.src[0], u.op is Op.STORE)
             touched[key] = touched.get(key, 0) + times(u.ranges)
-    read = written = 0
+    moved = [0, 0]  # bytes read, bytes written
     for (param, stored), count in touched.items():
-        size = min(count, param.arg[1][0]) * param.dtype.itemsize
-        if stored:
-            written += size
-        else:
-            read += size
-    return KernelInfo(flops, read, written)
+        moved[stored] += min(count, param.arg[1][0]) * param.dtype.itemsize
+    return KernelInfo(flops, *moved)
 
 
 def _extent(r: UOp) -> int:

@@ -10,7 +10,8 @@ neighbours, stays as it is, and is made lane by lane.
 
 from __future__ import annotations
 
-from anneal.codegen.ranges import Form, extent, form, is_fragment, mask_of, normalise, serial_of, unform, unused
+from anneal.codegen.ranges import ACCESSES, Form, extent, form, is_fragment, mask_of  # isort: skip
+from anneal.codegen.ranges import normalise, predicate_of, serial_of, unform, unused  # isort: skip
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, of_op, ranged, toposort
@@ -25,9 +26,7 @@ def to_vectors(sink: UOp) -> UOp:
     vectors = [r for r in ranges if r.arg[1] == "vector"]
     serial = serial_of(ranges)
     mask = mask_of(vectors)
-    accesses = [
-        u for u in order if (u.op is Op.LOAD or u.op is Op.STORE) and memory_of(u.src[0]).dtype.bits in (8, 16, 32)
-    ]
+    accesses = [u for u in order if u.op in ACCESSES and memory_of(u.src[0]).dtype.bits in (8, 16, 32)]
     # Matrices are read from, and stored to, memory of scalars.
     scalars = {memory_of(u.src[0]) for u in accesses if is_fragment(u.src[1])}
     accesses = [u for u in accesses if memory_of(u.src[0]) not in scalars] if scalars else accesses
@@ -45,7 +44,7 @@ def to_vectors(sink: UOp) -> UOp:
         return sink
 
     def visit(u: UOp, src: Src) -> UOp:
-        v = wide.get(memory_of(u.src[0])) if u.op is Op.LOAD or u.op is Op.STORE else None
+        v = wide.get(memory_of(u.src[0])) if u.op in ACCESSES else None
         if v is None:
             return over(u, src)
         if u.op is Op.STORE and u not in direct:
@@ -75,7 +74,7 @@ def to_runs(sink: UOp) -> UOp:
     serial = serial_of(ranges)
 
     def visit(u: UOp, src: Src) -> UOp:
-        if u.op is Op.LOAD or u.op is Op.STORE:
+        if u.op in ACCESSES:
             terms, constant = form(src[1])
             for v in vectors:
                 step = terms.pop(v, 0)
@@ -93,12 +92,11 @@ def _along_vectors(accesses: Nodes, vectors: Nodes, forms: _Forms) -> tuple[Know
     direct = set()
     for u in accesses:
         memory, (terms, constant) = memory_of(u.src[0]), forms[u.src[1]]
-        predicate = u.src[2 if u.op is Op.LOAD else 3 :]
         for v in vectors:
             n = extent(v)
             if terms.get(v) != 1 or constant % n or n % per_word(memory.dtype) or not _is_aligned(forms[u.src[1]], v):
                 continue
-            if not any(p.varies_over(v) for p in predicate) and wide.setdefault(memory, v) is v:
+            if not any(p.varies_over(v) for p in predicate_of(u)) and wide.setdefault(memory, v) is v:
                 direct.add(u)
     return wide, direct
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from anneal.codegen.opts import Opt, axes_of, refused
 from anneal.codegen.ranges import SUBGROUP, extent, mask_of, merged, only_if, reads_stored
-from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
+from anneal.codegen.stage import Remade, Steps, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Op, UOp, const, dtypes, of_op, toposort
+from anneal.uop import Ints, Known, Nodes, Op, UOp, const, dtypes, of_op, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
 _ZERO = const(_I32, 0)
@@ -220,14 +220,16 @@ class _Multiplication(Remade):
         return self.at(value, {p.i: i, p.j: j, p.sum.src[1]: k, **(others or {})})
 
     def kernel(self) -> UOp:
-        sums = self.sums()
-        if self.stores_whole():
-            (store,) = self.sink.src
-            return self.sink.replace(src=tuple(self.whole(store, sums)))
+        steps, (memory, index, *_) = self.steps_of_whole(), self.sink.src[0].src
         stores = []
-        for u, row in enumerate(sums):
+        for u, row in enumerate(self.sums()):
+            i = self.i + self.down * self.rows.mine + u * self.rows.matrix
             for v, value in enumerate(row):
-                stores += self.piece(u, v, value)
+                j = self.j + self.across * self.columns.mine + v * self.columns.matrix
+                if steps is None:
+                    stores += self.piece(i, j, (u, v), value)
+                else:
+                    stores.append(self.put_matrix(memory, self.placed(index, i, j), steps, value))
         return self.sink.replace(src=tuple(stores))
 
     def sums(self) -> list[list[UOp]]:
@@ -252,40 +254,27 @@ class _Multiplication(Remade):
             out.append(self.matrix(tile, place, (wide, self.inner)[::order], layout.strides[::order]))
         return out
 
-    def stores_whole(self) -> bool:
-        """Are the sums the results, and do matrices of them lie in memory as matrices may?"""
-        store = self.sink.src[0]
-        memory = store.src[0]
-        if len(self.sink.src) > 1 or len(store.src) > 3 or store.src[2] is not self.product.sum:
-            return False
+    def steps_of_whole(self) -> Steps | None:
+        """Elements between rows and between columns, if the sums are the results, and matrices of them lie in memory
+        as matrices may."""
+        memory, index, *value = self.sink.src[0].src
+        if len(self.sink.src) > 1 or value != [self.product.sum]:
+            return None
         if memory.dtype is not _F32 or memory.arg[1][0] * memory.dtype.itemsize > _MOST_WHOLE:
-            return False
-        return 1 in (steps_between(store.src[1], self.product.i, self.product.j) or ())
+            return None
+        steps = steps_between(index, self.product.i, self.product.j)
+        return steps if steps and 1 in steps else None
 
-    def whole(self, store: UOp, sums: list[list[UOp]]) -> Nodes:
-        """Stores of whole matrices."""
-        steps = steps_between(store.src[1], self.product.i, self.product.j)
-        assert steps is not None
-        out = []
-        for u, row in enumerate(sums):
-            for v, value in enumerate(row):
-                i = self.i + self.down * self.rows.mine + u * self.rows.matrix
-                j = self.j + self.across * self.columns.mine + v * self.columns.matrix
-                out.append(self.put_matrix(store.src[0], self.placed(store.src[1], i, j), steps, value))
-        return out
-
-    def piece(self, u: int, v: int, value: UOp) -> list[UOp]:
-        """The stores of the matrix in row `u` and column `v` of a subgroup's, by way of workgroup memory that all
-        share."""
+    def piece(self, i: UOp, j: UOp, place: Ints, value: UOp) -> list[UOp]:
+        """The stores of the matrix of sums from `i` and `j` on, that at `place` of a subgroup's, by way of workgroup
+        memory that all share."""
         # no gaps, and one matrix at a time: the less memory, the more workgroups run side by side
         m, n = self.rows.matrix, self.columns.matrix
         memory = UOp(Op.SHARED, _F32, (), (_RESULTS, (self.rows.subgroups * self.columns.subgroups * m * n,)))
         mine = (self.down * self.columns.subgroups + self.across) * (m * n)
         out = []
-        for r, c, found in self.by_threads(memory, mine, value, (u, v)):
-            i = self.i + self.down * self.rows.mine + u * m + r
-            j = self.j + self.across * self.columns.mine + v * n + c
-            new = [x < at + 1 for x, at in ((self.new_i, i), (self.new_j, j)) if x is not None]
+        for r, c, found in self.by_threads(memory, mine, value, place):
+            new = [x < at + 1 for x, at in ((self.new_i, i + r), (self.new_j, j + c)) if x is not None]
             for s in self.sink.src:
-                out.append(only_if(new, self.placed(s, i, j, others={self.product.sum: found})))
+                out.append(only_if(new, self.placed(s, i + r, j + c, others={self.product.sum: found})))
         return out

@@ -155,7 +155,6 @@ _AMOUNTS = {
     "TILE": (1, 4, 8, 16, 32),
 }
 _FIRST = frozenset(("MERGE", "VECTORIZE", "FUSE_REDUCE"))  # before other splits of their axis
-_WHOLE = frozenset(("FLAT",))  # on no axis in particular
 _NEVER_ALONE = frozenset(("MATRIX", "CHAIN"))  # only where the heuristic has chosen it
 _MOST_REGISTERS = 128  # values that one thread keeps
 _MOST_COPIES = 1024  # copies of a reduce's body in the text
@@ -184,11 +183,11 @@ def _steps(axes: Sequence[Axis], opts: Opts) -> Iterator[Opts]:
                 yield tuple(swapped)
     taken = {(o.kind, o.axis) for o in opts}
     for kind in (k for k in KINDS if k not in _NEVER_ALONE):
-        for n, axis in enumerate(axes[:1] if kind in _WHOLE else axes):
+        for n, axis in enumerate(axes[:1] if kind == "FLAT" else axes):
             if (kind, n) in taken or axis.extent is None:
                 continue
             for amount in _AMOUNTS.get(kind, (1,)):
-                if amount < 2 * axis.extent or kind in _WHOLE:
+                if amount < 2 * axis.extent or kind == "FLAT":
                     new = Opt(kind, n, amount)
                     yield (new, *opts) if kind in _FIRST else (*opts, new)
 

@@ -21,7 +21,7 @@ from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
 from anneal.codegen.opts import Opt, Opts, opts_text, refused
-from anneal.codegen.ranges import extent, form, mask_of, normalise, serial_of, unform, with_sources
+from anneal.codegen.ranges import ACCESSES, extent, form, mask_of, normalise, serial_of, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
@@ -82,21 +82,15 @@ class _Copies:
         elif not u.ranges & self.mask:
             src = tuple([self.copies[s][1][0] for s in u.src])
             self.copies[u] = (), [u if src == u.src else with_sources(u, src, self.serial)]
-        elif op is Op.LOAD or op is Op.STORE:
-            self.copies[u] = self.access(u)
         else:
             dims = self.dims(u.ranges)
-            src_copies = [self.seen_from(s, dims) for s in u.src]
-            self.copies[u] = dims, [with_sources(u, src, self.serial) for src in zip(*src_copies, strict=True)]
-
-    def access(self, u: UOp) -> tuple[_Dims, list[UOp]]:
-        dims = self.dims(u.ranges)
-        src = [self.seen_from(s, dims) for s in u.src]
-        offsets = self.indices(u.src[1], dims)
-        if offsets is None:
-            return dims, [with_sources(u, s, self.serial) for s in zip(*src, strict=True)]
-        src[1] = offsets
-        return dims, [u.replace(src=s) for s in zip(*src, strict=True)]
+            copies = [self.seen_from(s, dims) for s in u.src]
+            offsets = self.indices(u.src[1], dims) if op in ACCESSES else None
+            if offsets is None:
+                self.copies[u] = dims, [with_sources(u, src, self.serial) for src in zip(*copies, strict=True)]
+            else:
+                copies[1] = offsets
+                self.copies[u] = dims, [u.replace(src=src) for src in zip(*copies, strict=True)]
 
     def indices(self, index: UOp, dims: _Dims) -> list[UOp] | None:
         """Copies of an index that is affine in what is written out: one base, and a constant for each."""

@@ -78,6 +78,7 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
     return unform(*form(u), serial)
 
 
+ACCESSES = frozenset((Op.LOAD, Op.STORE))
 SERIAL = frozenset(("reduce", "written"))  # kinds of ranges that are loops in the linear program
 
 
@@ -213,7 +214,7 @@ def with_sources(u: UOp, src: Src, serial: int = 0) -> UOp:
     `serial` masks the ids of ranges that become loops.
     """
     op = u.op
-    if op is Op.LOAD or op is Op.STORE:
+    if op in ACCESSES:
         src = (src[0], normalise(src[1], serial), *src[2:])
         return u.replace(src=src)
     if src == u.src:

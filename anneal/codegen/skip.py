@@ -180,9 +180,6 @@ def skip_unused(sink: UOp) -> UOp:
 
 def _without_stores(sink: UOp) -> UOp:
     """The kernel without stores of nothing but dead lanes, and without the masks of stores whose readers mask again."""
-    if all(dead_side(s.src[2]) is None for s in sink.src):
-        return sink
-    staged = any(u.op is Op.BUFFERIZE for u in toposort((sink,)))
     stores = []
     for s in sink.src:
         value = s.src[2]
@@ -192,7 +189,7 @@ def _without_stores(sink: UOp) -> UOp:
             continue
         given = value.src[3 - dead]
         # Asked of the workgroup; without tiles also of each vector.
-        free = () if staged else _each_vector(s)
+        free = () if any(u.op is Op.BUFFERIZE for u in toposort((sink,))) else _each_vector(s)
         masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
         predicates = [Op.NOT(u) for u in dict.fromkeys(masked) if u is not None]
         stores.append(only_if(predicates, with_sources(s, (*s.src[:2], given, *s.src[3:]))))

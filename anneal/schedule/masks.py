@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from anneal.rewrite import over, rebuild
-from anneal.schedule.fusion import LEAVES, base
+from anneal.schedule.fusion import LEAVES, REORDERED, WHOLE, base
 from anneal.uop import ALU, MOVEMENT, Nodes, Numbers, Op, Src, UOp, alu, dtypes, toposort
 
 # Tags of a stored `where`: the lanes are dead for which it chooses its first value, or its second.
 DEAD = ("dead if", "dead else")
-_ORDER = frozenset((Op.RESHAPE, Op.PERMUTE, Op.CONTIGUOUS))
-_OPAQUE = frozenset((Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM))  # they read memory as it lies
+_OPAQUE = WHOLE | {Op.SEGMENT_SUM}  # they read memory as it lies
 _INDICES = ALU | MOVEMENT | {Op.IOTA, Op.CONST}
 _MOST = 64  # nodes of a condition, and ops on what it chooses
 
@@ -72,7 +71,7 @@ def _mask(u: UOp) -> Mask | None:
                 return None
             if _is_pattern(x.src[0]):
                 break
-        elif x.op not in _ORDER and x.op not in ALU or len(others) != 1 or x.op in (Op.CAST, Op.BITCAST):
+        elif x.op not in REORDERED and x.op not in ALU or len(others) != 1 or x.op in (Op.CAST, Op.BITCAST):
             return None
         chain.append(x)
         x = others[-1]

@@ -75,10 +75,9 @@ def _restrict(order: list[UOp], part: tuple[tuple[UOp, int, int], ...]) -> UOp:
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.LOAD and len(src) == 3 and src[2].is_const:
             return UOp(Op.LOAD, u.dtype, src[:2]) if src[2].arg else const(u.dtype, 0)
-        if u.op is Op.ADD and src[0].is_const and src[0].arg == 0:
-            return src[1]
-        if u.op is Op.ADD and src[1].is_const and src[1].arg == 0:
-            return src[0]
+        for x, other in (src, src[::-1]) if u.op is Op.ADD else ():
+            if x.is_const and x.arg == 0:
+                return other
         return over(u, src)
 
     return rebuild(order[-1], visit, new)

@@ -216,14 +216,14 @@ def _zero(value: PlanValue) -> bool:
 
 def _where(e: Emitter, out: NumpyDType, c: PlanValue, a: PlanValue, b: PlanValue) -> PlanValue:
     """A select by masks: np.where and masked copies mispredict a branch per element, 10 to 40 times slower."""
+    bits = _BOOL if out == _BOOL else bits_dtype(out)
+    both, xor = partial(e.call, np.bitwise_and, bits), partial(e.call, np.bitwise_xor, bits)
     if out == _BOOL:
-        picked = e.call(np.bitwise_and, out, e.call(np.bitwise_xor, out, a, b), c)
-        return e.call(np.bitwise_xor, out, b, picked)
-    bits = bits_dtype(out)
+        return xor(b, both(xor(a, b), c))
     ai, bi = e.bits(a, bits), e.bits(b, bits)
 
     def masked(x: PlanValue, name: str, build: Build) -> PlanValue:
-        return e.call(np.bitwise_and, bits, x, e.emit(name, build, (c,), bits, False))
+        return both(x, e.emit(name, build, (c,), bits, False))
 
     if _zero(b):
         chosen = masked(ai, "mask", _mask)
@@ -233,20 +233,20 @@ def _where(e: Emitter, out: NumpyDType, c: PlanValue, a: PlanValue, b: PlanValue
         chosen = e.call(np.bitwise_or, bits, masked(ai, "mask", _mask), masked(bi, "unmask", _unmask))
     else:
         mask = e.emit("mask", _mask, (c,), bits, False)
-        picked = e.call(np.bitwise_and, bits, e.call(np.bitwise_xor, bits, ai, bi), mask)
-        chosen = e.call(np.bitwise_xor, bits, picked, bi)
+        chosen = xor(both(xor(ai, bi), mask), bi)
     return e.bits(chosen, out)
 
 
 def _erf(e: Emitter, out: NumpyDType, x: PlanValue) -> PlanValue:
     if out == _F64:
         return e.emit("erf", once(_erf_wide), (x,), out)
-    s = e.call(np.multiply, out, x, x)
-    p = e.call(np.multiply, out, s, e.const(out, _ERF[0]))
+    add, times = partial(e.call, np.add, out), partial(e.call, np.multiply, out)
+    s = times(x, x)
+    p = times(s, e.const(out, _ERF[0]))
     for c in _ERF[1:-1]:
-        p = e.call(np.multiply, out, e.call(np.add, out, p, e.const(out, c)), s)
-    p = e.call(np.add, out, p, e.const(out, _ERF[-1]))
-    return e.call(np.tanh, out, e.call(np.multiply, out, p, x))
+        p = times(add(p, e.const(out, c)), s)
+    p = add(p, e.const(out, _ERF[-1]))
+    return e.call(np.tanh, out, times(p, x))
 
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -254,13 +254,7 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 def _threefry(e: Emitter, _: NumpyDType, counter: PlanValue, key0: PlanValue, key1: PlanValue) -> PlanValue:
     """threefry2x32 with 20 rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)."""
-
-    def add(a: PlanValue, b: PlanValue) -> PlanValue:
-        return e.call(np.add, _U32, a, b)
-
-    def xor(a: PlanValue, b: PlanValue) -> PlanValue:
-        return e.call(np.bitwise_xor, _U32, a, b)
-
+    add, xor = partial(e.call, np.add, _U32), partial(e.call, np.bitwise_xor, _U32)
     keys = (key0, key1, xor(xor(key0, key1), e.const(_U32, 0x1BD11BDA)))
     x0, x1 = add(counter, key0), key1
     for group in range(5):

@@ -258,9 +258,7 @@ class LoopBuilder(Emitter):
             return
         if self._put(s, value):
             return
-        ins = [self.value(s.src[1]), value]
-        if len(s.src) > 3:
-            ins.append(self.value(s.src[3]))
+        ins = [self.value(s.src[1]), value, *map(self.value, s.src[3:])]
         self.instrs.append(Instr("scatter", once(scatter), ins, _flat(s)))
 
     def _put(self, s: UOp, value: PlanValue) -> bool:
@@ -396,9 +394,8 @@ class Planner(Analysis):
         over = self.over(u)
         if u in self.windows:
             return not any(self.dims.extent[s] > 1 for s in bits(self.above[u] & ~self.mask[u]))
-        first = min((self.rank[s] for s in bits(over)), default=len(self.order))
         body = self.mask[u.src[0]]
-        outer = min((self.rank[s] for s in bits(body)), default=len(self.order))
+        first, outer = (min([self.rank[s] for s in bits(m)], default=len(self.order)) for m in (over, body))
         if any(self.rank[s] < outer and self.dims.extent[s] > 1 for s in bits(self.above[u])):
             return False  # each iteration of an outer loop would sum the same once more
         return self.dims.count(s for s in bits(body) if self.rank[s] >= first) <= INLINE

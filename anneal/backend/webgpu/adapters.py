@@ -105,8 +105,8 @@ _BACKENDS = ("Vulkan", "Metal", "D3D12")
 
 
 def _rank(info: AdapterInfo) -> tuple[bool, int, int]:
-    kind = _KINDS.index(info.kind) if info.kind in _KINDS else len(_KINDS)
-    return info.software, kind, _BACKENDS.index(info.backend) if info.backend in _BACKENDS else len(_BACKENDS)
+    kinds, backends = (*_KINDS, info.kind), (*_BACKENDS, info.backend)  # others come last
+    return info.software, kinds.index(info.kind), backends.index(info.backend)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

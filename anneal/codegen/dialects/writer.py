@@ -303,10 +303,8 @@ class Writer:
 
     def combine(self, op: Op, u: UOp, into: str, value: str) -> str:
         """Statement: `into` combined with another value of the type of `u`."""
-        if op is Op.ADD:
-            return f"{into} += {bare(value)};"
-        if op is Op.MUL:
-            return f"{into} *= {bare(value)};"
+        if op in (Op.ADD, Op.MUL):
+            return f"{into} {op.sign}= {bare(value)};"
         return f"{into} = {self.template(op, u.dtype, u).format(into, bare(value))};"
 
     def let(self, s: Stmt, u: UOp) -> None:

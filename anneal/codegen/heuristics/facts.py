@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from anneal.codegen.opts import Axis
-from anneal.codegen.ranges import form, mask_of
+from anneal.codegen.ranges import form, mask_of, predicate_of
 from anneal.codegen.target import per_word
 from anneal.frozen import frozen
 from anneal.schedule import fusible_reduces
@@ -72,7 +72,7 @@ class Facts:
 
 def _whole(u: UOp, ranges: Src, bits: int, wide: int) -> bool:
     """True if an access along `ranges` takes whole aligned vectors, or does not depend on them."""
-    index, predicate = u.src[1], u.src[(2 if u.op is Op.LOAD else 3) :]
+    index, predicate = u.src[1], predicate_of(u)
     if not (index.ranges & bits or predicate and predicate[0].ranges & bits):
         return True
     if u.dtype.bits not in (8, 16, 32) or wide % per_word(u.dtype):

@@ -5,6 +5,9 @@ from anneal.schedule.fusion.chains import chained_over, find_chains, is_made_of,
 from anneal.schedule.fusion.facts import (
     COPY,
     LEAVES,
+    REORDER,
+    REORDERED,
+    WHOLE,
     base,
     cone,
     consumers_of,
@@ -12,6 +15,7 @@ from anneal.schedule.fusion.facts import (
     long_axes,
     pieces_of,
     placed,
+    sums_products,
 )
 from anneal.schedule.fusion.groups import (
     FusionGroup,

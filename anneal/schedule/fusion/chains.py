@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes
+from anneal.schedule.fusion.facts import LEAVES, NEVER_TWICE, Consumers, base, long_axes, sums_products
 from anneal.schedule.fusion.groups import FusionGroup, Owner, depends
 from anneal.schedule.fusion.materialisation import Materialised, Reason
 from anneal.uop import ALU, MOVEMENT, DType, Nodes, Op, UOp, dtypes, toposort
@@ -78,7 +78,7 @@ def is_made_of(factor: UOp, dtype: DType) -> bool:
 
 def factors_of(u: UOp) -> tuple[UOp, UOp] | None:
     """The two values of whose repetitions a contraction over one axis sums the products."""
-    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or len(u.arg[1]) != 1 or u.src[0].op is not Op.MUL:
+    if not sums_products(u) or len(u.arg[1]) != 1:
         return None
     found = []
     for s in u.src[0].src:

@@ -13,6 +13,7 @@ Consumers = dict[UOp, list[UOp]]
 
 LEAVES = frozenset((Op.BUFFER, Op.PARAM))
 NEVER_TWICE = frozenset((Op.REDUCE_AXIS, Op.SEGMENT_SUM, Op.GATHER))
+WHOLE = frozenset((Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD))  # kernels of their own, of whole arrays
 REORDER = frozenset((Op.RESHAPE, Op.PERMUTE))
 COPY = "copy for an update"  # in the tag of a CONTIGUOUS: the memory that an UPDATE writes into
 
@@ -186,10 +187,15 @@ def _reordered(u: UOp, consumers: Mapping[UOp, Nodes]) -> UOp:
     return u
 
 
+def sums_products(u: UOp) -> bool:
+    """True for a sum of products."""
+    return u.op is Op.REDUCE_AXIS and u.arg[0] is Op.ADD and u.src[0].op is Op.MUL
+
+
 def is_vector_product(reduce: UOp) -> bool:
     """True if a reduce sums the products of a matrix, each of whose elements it reads once, and a vector."""
     body = reduce.src[0]
-    if reduce.op is not Op.REDUCE_AXIS or reduce.arg[0] is not Op.ADD or body.op is not Op.MUL:
+    if not sums_products(reduce):
         return False
     whole, vectors = 0, 0
     for s in body.src:
@@ -225,7 +231,7 @@ def _reads_whole(value: UOp) -> bool:
 
 
 Index = Src
-_REORDERED = (*REORDER, Op.CONTIGUOUS)
+REORDERED = (*REORDER, Op.CONTIGUOUS)
 _MOST = 64  # pieces
 
 
@@ -244,7 +250,7 @@ def pieces_of(root: UOp, kept: Container[UOp] = ()) -> Nodes:
         if x.op is Op.ADD:
             top = False
             stack += (x.src[1], x.src[0])
-        elif top and x.op in _REORDERED:
+        elif top and x.op in REORDERED:
             stack.append(x.src[0])
         elif x.op is Op.PAD and not top and len(pads) < _MOST:
             pads.append(x)
@@ -269,7 +275,7 @@ def placed(root: UOp, pad: UOp, index: Index) -> Index:
     out = tuple([i + b if b.__class__ is not int or b else i for i, (b, _) in zip(index, pad.arg, strict=True)])
     chain = []
     u = root
-    while u.op in _REORDERED:
+    while u.op in REORDERED:
         chain.append(u)
         u = u.src[0]
     for v in reversed(chain):

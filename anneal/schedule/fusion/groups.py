@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anneal.schedule.cost_model import CostModel
-from anneal.schedule.fusion.facts import COPY, Consumers, cone, is_vector_product, pieces_of, row_length
+from anneal.schedule.fusion.facts import COPY, WHOLE, Consumers, cone, is_vector_product, pieces_of, row_length
 from anneal.schedule.fusion.materialisation import Materialised
 from anneal.uop import Nodes, Op, Src, UOp
 from anneal.uop.sizes import count, most
@@ -67,9 +67,7 @@ Owner = dict[UOp, FusionGroup]  # the group that makes each materialised node
 def group_of(root: UOp, materialised: Materialised, cost_model: CostModel) -> FusionGroup:
     concatenates = bool(pieces_of(root, materialised))
     # a copy is alone, so that it can be left out where the update may overwrite what it copies
-    opaque = (
-        concatenates or is_copy(root) or root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD, Op.SEGMENT_SUM, Op.UPDATE)
-    )
+    opaque = concatenates or is_copy(root) or root.op in (*WHOLE, Op.SEGMENT_SUM, Op.UPDATE)
     inside, inputs, nodes = cone(root, materialised)
     in_pieces = frozenset((root,) if concatenates else ())
     g = FusionGroup([root], inputs, opaque=opaque, in_pieces=in_pieces, nodes=nodes)
@@ -131,10 +129,6 @@ class Groups:
             self.readers[i].pop(g, None)
             self.readers[i][h] = None
 
-    def level_above(self, inputs: Iterable[UOp], least: int, but: FusionGroup | None = None) -> int:
-        """The lowest level, from `least` on, above those of the groups that make `inputs`."""
-        return max([least, *[q.level + 1 for i in inputs if (q := self.owner.get(i)) not in (None, but)]])
-
     def put_behind(self, g: FusionGroup, level: int) -> None:
         """Raise g, and with it all that depends on it, above `level`."""
         stack = [(g, level)]
@@ -179,6 +173,11 @@ def as_late_as_possible(groups: list[FusionGroup], owner: Owner) -> None:
                 level[p] = min(level[p], g.level - 1)
 
 
+def level_above(owner: Owner, inputs: Iterable[UOp], least: int, but: FusionGroup | None = None) -> int:
+    """The lowest level, from `least` on, above those of the groups that make `inputs`."""
+    return max([least, *[q.level + 1 for i in inputs if (q := owner.get(i)) not in (None, but)]])
+
+
 def by_level(groups: list[FusionGroup], owner: Owner) -> list[FusionGroup]:
     """Groups sorted so that producers come first, with `level` = longest path from an input."""
     out = []
@@ -189,7 +188,7 @@ def by_level(groups: list[FusionGroup], owner: Owner) -> list[FusionGroup]:
             g, ready = stack.pop()
             if ready:
                 first = -1 if is_copy(g.roots[0]) else 0  # it is left out where the update may overwrite the memory
-                g.level = max([first, *[p.level + 1 for i in g.inputs if (p := owner.get(i)) not in (None, g)]])
+                g.level = level_above(owner, g.inputs, first, g)
                 out.append(g)
             elif g not in state:
                 state.add(g)

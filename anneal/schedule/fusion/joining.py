@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from anneal.rewrite import HERE
 from anneal.schedule.cost_model import COST, CostModel
-from anneal.schedule.fusion.facts import LEAVES, base, goes_back, pieces_of, row_length
-from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy
+from anneal.schedule.fusion.facts import LEAVES, REORDER, base, goes_back, pieces_of, row_length
+from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy, level_above
 from anneal.schedule.fusion.materialisation import Materialised, Reason
 from anneal.uop import ALU, Nodes, Numbers, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
@@ -74,7 +74,7 @@ class Joining(Groups):
         if p.nodes + g.nodes > costs.kernel_steps:
             return self.refused(p, g, lambda: _NODES.format(p.nodes + g.nodes, costs.kernel_steps))
         # The joined kernel stands after all that it reads and before all that read it.
-        level = self.level_above(g.inputs, p.level, p)
+        level = level_above(self.owner, g.inputs, p.level, p)
         others = [r for root in p.roots for r in self.readers.get(root, ()) if r is not g]
         before = {r for r in others if r.level <= level}
         if before and (not self.patient or depends((g,), before, self.owner)):
@@ -176,7 +176,7 @@ class Joining(Groups):
         inputs = {**p.inputs, **{i: None for i in g.inputs if i not in p.roots}}
         if bound(self.cost_model, inputs, [*kept, u]) > self.cost_model.member_buffers:
             return False
-        level = self.level_above(inputs, p.level)
+        level = level_above(self.owner, inputs, p.level)
         for r in p.roots:
             readers = self.readers.get(r, {})
             readers.pop(g, None)
@@ -241,7 +241,7 @@ def _function_of(r: FusionGroup, h: UOp, materialised: Materialised) -> UOp | No
 
 def _origin(u: UOp, materialised: Materialised) -> UOp:
     """The value of which `u` is a reordered view."""
-    while u not in materialised and u.op in (Op.RESHAPE, Op.PERMUTE):
+    while u not in materialised and u.op in REORDER:
         u = u.src[0]
     return u
 

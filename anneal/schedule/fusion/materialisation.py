@@ -99,7 +99,7 @@ class State:
         while chain[-1].op in MOVEMENT and chain[-1] not in done and chain[-1].op is not Op.PAD:
             chain.append(chain[-1].src[0])
         value = chain[-1]
-        if value.op in facts.LEAVES or not value.src:
+        if not value.src:
             return
         if value not in done and facts.is_widening(value) and value.src[0].src:
             self.materialise(value.src[0], reason)
@@ -199,7 +199,7 @@ def materialised_nodes(order: Nodes, outputs: Src, cost_model: CostModel, consum
     """
     state = State(order, outputs, cost_model, consumers)
     for u in order:
-        if u.op in facts.LEAVES or not u.src:
+        if not u.src:
             state.put(u, None, 0, frozenset((u,) if u.op in facts.LEAVES else ()))
             state.steps[u] = 0
         else:
@@ -249,7 +249,7 @@ def keep_repeated(state: State) -> None:
     ways: dict[tuple[int, UOp], int] = {}
     kernel_of: list[int] = []
     for u in reversed(state.order):
-        if u.op in facts.LEAVES or not u.src:
+        if not u.src:
             continue
         mine = places.pop(u, None)
         if mine is not None and len(mine) > 1 and u not in done:
@@ -305,7 +305,7 @@ def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
     """
     done = state.materialised
     for u in state.order:
-        if u.op in facts.LEAVES or not u.src:
+        if not u.src:
             continue
         inputs = state.within_limit(u, saved=True)
         if u in done:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from anneal.rewrite import applied, over, rebuild, rewritten, unfolded
-from anneal.schedule.fusion import COPY, CostModel
+from anneal.schedule.fusion import COPY, CostModel, base
 from anneal.schedule.passes import early_helpers as helpers
 from anneal.schedule.passes.early_rules import EARLY
 from anneal.schedule.passes.vocabulary import along, everywhere, kept, shaped, spread, summed, taken
@@ -66,11 +66,11 @@ def early_rewrites(sink: UOp, costs: CostModel) -> UOp:
                 copies += 1
                 src = (src[0].then(Op.CONTIGUOUS, tag=(COPY, copies)), *src[1:])
             out = UOp(op, u.dtype, src, u.arg)
-        elif op is Op.REDUCE_AXIS and 0 in src[0].shape and 0 not in u.shape:
+        elif op is Op.REDUCE_AXIS and 0 in src[0].shape:
             out = everywhere(const(src[0].dtype, reduce_identity(u.arg[0], src[0].dtype)), u.shape)
-        elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape and 0 not in u.shape:
+        elif op in _FROM_NOTHING and 0 in src[op is Op.SCATTER_ADD].shape:
             out = everywhere(const(u.dtype, 0), u.shape)
-        elif op is Op.SCATTER_ADD and 0 not in src[1].shape:
+        elif op is Op.SCATTER_ADD:
             out = helpers.scattered(unfolded(u, src), costs.serial)
         else:
             out = unfolded(u, src)
@@ -103,9 +103,7 @@ def _in_place(order: Nodes) -> set[UOp]:
 
 def _scalar(u: UOp) -> UOp:
     """The rank-0 constant that `u` repeats, or `u`."""
-    x = u
-    while x.op is Op.EXPAND or x.op is Op.RESHAPE:
-        x = x.src[0]
+    x = base(u, (Op.EXPAND, Op.RESHAPE))
     return x if x.op is Op.CONST else u
 
 

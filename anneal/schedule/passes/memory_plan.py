@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from anneal.errors import ShapeError
 from anneal.rewrite import substitute
+from anneal.schedule.fusion import WHOLE
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
 from anneal.uop import SYMBOLIC, DType, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, of_op, toposort
 from anneal.uop.sizes import variables_of
@@ -110,9 +111,7 @@ def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
     for u in toposort((sink,)):
         if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
             return False
-        if u.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD) and any(
-            s.op is Op.PARAM and s.arg[0] == load_slot for s in u.src
-        ):
+        if u.op in WHOLE and any(s.op is Op.PARAM and s.arg[0] == load_slot for s in u.src):
             return False
     return True
 
@@ -127,7 +126,7 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
     All its reduces run over one row then, so that code generation fuses them into the loop of the stores (opt
     FUSE_REDUCE): each element is read and stored by one thread, which stores it after the last reduce.
     """
-    if any(s.op is not Op.STORE or len(s.src) != 3 for s in sink.src):
+    if any(len(s.src) != 3 for s in sink.src):
         return False
     where = _stored_at(sink, store_slot)
     order = toposort((sink,))
@@ -169,7 +168,7 @@ def overwrites_rows(sink: UOp) -> bool:
     """True if a kernel stores into memory that it reads at other places too: rows, over which one workgroup has to
     run.
     """
-    where = {s.src[0]: s.src[1] for s in sink.src if s.op is Op.STORE}
+    where = {s.src[0]: s.src[1] for s in sink.src}
     return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
 
 

@@ -6,7 +6,7 @@ import math
 
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unchanged, unfolded
-from anneal.schedule.fusion import CostModel, is_made_of, is_score, long_axes
+from anneal.schedule.fusion import CostModel, base, is_made_of, is_score, long_axes, sums_products
 from anneal.schedule.passes.vocabulary import expanded, numbers, repeated, shaped
 from anneal.uop import ALU, BY_MATRICES, MOVEMENT, Ints, Known, Nodes, Op, Src, UOp, const, dtypes, toposort
 
@@ -104,7 +104,7 @@ def _cast_first(sink: UOp, order: Nodes) -> tuple[UOp, Nodes]:
 
 def _is_sum(u: UOp) -> bool:
     """Is a node a sum of enough products to be worth more kernels?"""
-    if u.op is not Op.REDUCE_AXIS or u.arg[0] is not Op.ADD or u.dtype is not _F32 or u.src[0].op is not Op.MUL:
+    if not sums_products(u) or u.dtype is not _F32:
         return False
     shape = u.src[0].shape
     if any(f.shape != shape for f in u.src[0].src):
@@ -179,9 +179,10 @@ def _base(x: UOp) -> tuple[UOp, list[int]]:
 
 def _shown(x: UOp, places: list[int], rank: int) -> UOp:
     """`x` with its axes at their `places` among `rank` axes, of which others have size 1."""
-    wide = sorted([p for p in places if p >= 0])
+    kept = [p for p in places if p >= 0]
+    wide = sorted(kept)
     x = shaped(x, *[n for n, p in zip(x.shape, places, strict=True) if p >= 0])
-    order = tuple([[p for p in places if p >= 0].index(p) for p in wide])
+    order = tuple([kept.index(p) for p in wide])
     if order != tuple(range(len(order))):
         x = x.then(Op.PERMUTE, order)
     sizes = dict(zip(wide, x.shape, strict=True))
@@ -255,7 +256,10 @@ def _narrow(u: UOp, axes: _Axes, halved: bool) -> UOp:
         down = _is_down(alone, axes, own)
         x = _matrix(alone, axes, own, down)
         power = _power(x, 1 if down else 2)
-        kept = (_halves(x, power, pieces, first, down) if halved else _scaled(x, power)).then(Op.CONTIGUOUS)
+        if halved:
+            kept = _halves(x, power, pieces, first, down).then(Op.CONTIGUOUS)
+        else:
+            kept = (x * expanded(_to_the(power), x.shape)).cast(_F16).then(Op.CONTIGUOUS)
         size = axes.size(own)
         if down:
             kept = shaped(kept, b, pieces, deep, size).then(Op.PERMUTE, (0, 3, 1, 2))
@@ -323,8 +327,7 @@ def _pieces(results: int, depth: int) -> int:
 def _is_down(x: UOp, axes: _Axes, own: Ints) -> bool:
     """Do the sums run down the columns of a factor's memory, as far as its axes tell?"""
     down = axes.depth[-1] < own[-1]
-    while x.op in (Op.RESHAPE, Op.CAST):
-        x = x.src[0]
+    x = base(x, (Op.RESHAPE, Op.CAST))
     if x.op is Op.PERMUTE:
         turned = [a for a in x.arg if x.src[0].shape[a] != 1]
         down ^= len(turned) > 1 and turned[-1] < turned[0]
@@ -381,11 +384,6 @@ def _to_the(power: UOp) -> UOp:
     """2 ** power, from -126 to 127."""
     shifted = (power + _BIAS) << _MANTISSA
     return UOp(Op.BITCAST, _F32, (shifted,))
-
-
-def _scaled(x: UOp, power: UOp) -> UOp:
-    """The upper halves of a factor."""
-    return (x * expanded(_to_the(power), x.shape)).cast(_F16)
 
 
 def _halves(x: UOp, power: UOp, pieces: int, first: int, down: bool) -> UOp:

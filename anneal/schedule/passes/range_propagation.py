@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from anneal.errors import CompilerError
-from anneal.schedule.fusion import pieces_of, placed
+from anneal.schedule.fusion import WHOLE, base, pieces_of, placed
 from anneal.schedule.masks import nested, where
 from anneal.schedule.records import Kernel, Schedule, members_of, name_of, renumbered
 from anneal.schedule.shared import WITH_PLANS
@@ -129,7 +129,7 @@ def _stores(roots: Src, in_pieces: Collection[int], slot: int, ranges: _Ranges) 
             index = index_of(made)
             if root.op is Op.ARGSORT and int(root.src[0].size) == 1:
                 yield index, size_node(0)
-            elif root.op in (Op.ARGSORT, Op.SCAN, Op.SCATTER_ADD):
+            elif root.op in WHOLE:
                 at = index if root.op is Op.SCATTER_ADD else (linear_index(index, root.shape),)
                 yield index, UOp(root.op, root.dtype, (*map(lower.flat, root.src), *at), root.arg)
             else:
@@ -206,8 +206,7 @@ class _Lower:
             HERE.indexed.append(self.memo)
 
     def flat(self, leaf: UOp) -> UOp:
-        while leaf.op is Op.RESHAPE:
-            leaf = leaf.src[0]
+        leaf = base(leaf, (Op.RESHAPE,))
         return UOp(Op.PARAM, leaf.dtype, (), (leaf.arg[0], (int(leaf.size),)))
 
     def load(self, leaf: UOp, index: Index, predicate: UOp | None) -> UOp:

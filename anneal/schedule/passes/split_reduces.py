@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from anneal.rewrite import answered, matched_axes, rebuild, unchanged, unfolded
-from anneal.schedule.fusion import CostModel, base, consumers_of, is_vector_product
+from anneal.schedule.fusion import REORDER, CostModel, base, consumers_of, is_vector_product
 from anneal.schedule.passes.early_helpers import UNMOVED, is_product
 from anneal.schedule.passes.vocabulary import along, kept, shaped, spread, summed
 from anneal.uop import ALU, SYMBOLIC, Nodes, Op, Src, UOp
@@ -228,8 +228,6 @@ def _partial_sums(body: UOp) -> UOp:
 Bounds = tuple[tuple[int, int], ...]
 _Part = tuple[UOp, Bounds]
 
-_VIEWS = frozenset((Op.RESHAPE, Op.PERMUTE))
-
 
 def split_contractions(sink: UOp, order: Nodes, cost_model: CostModel) -> UOp:
     """The graph with such products in pieces, where `cost_model` computes rows again.
@@ -259,12 +257,12 @@ def _shrinks(product: UOp, consumers: dict[UOp, list[UOp]]) -> Nodes:
     """The SHRINKs through which alone the results of a product are read, if they read no element twice."""
     last = product
     while (
-        len(consumers[last]) == 1 and consumers[last][0].size == last.size and consumers[last][0].op in (ALU | _VIEWS)
+        len(consumers[last]) == 1 and consumers[last][0].size == last.size and consumers[last][0].op in (ALU | REORDER)
     ):
         last = consumers[last][0]
     out = []
     for c in consumers[last]:
-        while c.op in _VIEWS and len(consumers[c]) == 1:
+        while c.op in REORDER and len(consumers[c]) == 1:
             c = consumers[c][0]
         if c.op is not Op.SHRINK:
             return []

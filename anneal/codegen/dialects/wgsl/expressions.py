@@ -288,11 +288,11 @@ def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
     if len(u.src) != 2:
         return None
     op, a, b = u.op, u.src[0], u.src[1]
-    if kind == "int" and a.dtype is dtypes.int32 and b.op is not Op.CONST and op in (Op.IDIV, Op.MOD) and lanes == 1:
-        if is_from(0, a) and is_from(1, b):
+    if b.op is not Op.CONST:
+        if a.dtype is dtypes.int32 and op in (Op.IDIV, Op.MOD) and lanes == 1 and is_from(0, a) and is_from(1, b):
             return f"i32(u32({bare(args[0])}) {'/' if op is Op.IDIV else '%'} u32({bare(args[1])}))"
         return None
-    if b.op is not Op.CONST or kind not in ("int", "uint"):
+    if kind not in ("int", "uint"):
         return None
     c = int(b.arg)
 
