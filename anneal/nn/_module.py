@@ -93,7 +93,7 @@ class Module(Hooked, Stateful, Explained):
             )
         if isinstance(before, Module) and isinstance(value, Tensor):
             raise DTypeError(f"{type(self).__name__}.{name} is a module: no tensor can take its place; delete it first")
-        if before is not value and not (isinstance(value, _PLAIN) and same_plain(before, value)):
+        if before is not value and not (isinstance(value, _PLAIN) and before == value and same_plain(before, value)):
             forbid_in_capture(
                 f"{type(self).__name__}.{name} set", "set it outside, or assign() to a tensor that stands there"
             )

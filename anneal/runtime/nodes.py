@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress, count
 from types import CodeType
 from typing import Any
@@ -395,16 +395,39 @@ class _Learned:
             line: the line that made it.
         """
         now = here.computations
-        made = [m for v in toposort((u,)) if v is not u and (m := self.left.get(v))]
-        depth = 1 + max([n for at, then, n in made if at == line and then != now], default=0)
-        self.left[u] = line, now, depth
-        self.grow(line, depth)
+        if line in self.detached or line in self.growing:  # it is known
+            self.left[u] = line, now, 1
+            return
 
-    def grow(self, line: Line, depth: int) -> None:
-        """Note that a line made one out of so many others that realizes left lazy."""
-        if depth > _GROWN and line not in self.detached:
+        def depth(v: UOp) -> int:
+            at, then, n = self.left.get(v, (None, now, 0))
+            return n if at == line and then != now else 0
+
+        self.left.pop(u, None)
+        self.left[u] = line, now, self.grown(u, line, depth)
+
+    def grown(self, root: UOp, line: Line, depth: Callable[[UOp], int]) -> int:
+        """The number of tensors that realizes left lazy, and made one of another, up to one that a line made.
+
+        Args:
+            root: its graph.
+            line: the line. It is noted where the graph grows, or goes on from values of such a tensor alone.
+            depth: that number for each node in the graph, 0 for others.
+        """
+        found = {v for v in toposort((root,)) if depth(v)}
+        n = 1 + max(map(depth, found), default=0)
+        if found and not found.issubset(toposort((root,), lambda v: v.op is Op.DETACH)):
+            self.detach(line)
+        elif n > _GROWN:
             self.growing.add(line)
             self.carry((line,))
+        return n
+
+    def detach(self, line: Line) -> None:
+        """Note that a loop goes on from the values of what a line makes."""
+        self.carry((line,))
+        self.detached.add(line)
+        self.growing.discard(line)
 
 
 LEARNED = _Learned()
@@ -418,9 +441,7 @@ def note_detached(u: UOp) -> None:
         u: the tensor's node.
     """
     if left := LEARNED.left.get(u):
-        LEARNED.carry(left[:1])
-        LEARNED.detached.add(left[0])
-        LEARNED.growing.discard(left[0])
+        LEARNED.detach(left[0])
 
 
 def mask_of(template: UOp) -> int:

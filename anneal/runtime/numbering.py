@@ -19,7 +19,7 @@ from anneal.runtime.handle import SEEN, Handle, Ref
 from anneal.runtime.nodes import (  # isort: skip
     FIRST, HOLE, LEAF, LEARNED, MAX_LINES, bits, call_of, has_leaf, is_realized, mask_of, numbers_of,
 )  # fmt: skip
-from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_of, toposort
+from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_of
 
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
@@ -276,9 +276,8 @@ class Numbering:
             new = dict(zip(numbers, mine, strict=True))
             found = _moved[key] = _filled(template, lambda v: new[v.arg[0]], {})
         if goes_on and old.retired:
-            depths = [old.depths.get(u, 0) for u in toposort((template,))] if old.depths else ()
-            self.depths[found] = 1 + max(depths, default=0)
-            LEARNED.grow(late.line, self.depths[found])
+            depths = old.depths if late.line not in LEARNED.detached else {}
+            self.depths[found] = LEARNED.grown(template, late.line, lambda v: depths.get(v, 0)) if depths else 1
         return found
 
     def node(self, template: UOp) -> UOp:

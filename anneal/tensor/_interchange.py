@@ -438,8 +438,7 @@ def detach_(x: Tensor) -> Tensor:
     False
     """
     if x._wants:
-        u = x.uop
-        x._show(u.then(Op.DETACH))  # views that were made before keep their gradients
+        x._show(x.detach().uop)  # views that were made before keep their gradients
         x._leaf = True
         x.requires_grad_(False)
     return x
