@@ -50,10 +50,7 @@ class DeviceCall(HostFunction):
         """The call's name, and a few letters derived from its body: they distinguish calls of one name."""
         return f"<{self.name} {''.join(r.key.hex()[:6] for r in self.body.results)[:24]}>"
 
-    @property
-    def title(self) -> str:
-        """The name of the call in messages."""
-        return self.name
+    _said = "{}"
 
     def parts(self, values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any], Sequence[Any]]:
         """`values`, one for each source, split into those of the constants, of the carried values and of the slices."""

@@ -36,9 +36,7 @@ _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` 
 def realize_uops(uops: Nodes, device_name: str) -> list[UOp]:
     """Compute `uops` together on one device; each comes back as a buffer leaf of the same shape."""
     lazy = [u for u in dict.fromkeys(uops) if not is_realized(u)]
-    if lazy and here.tensors.host_calls:
-        return around_host_calls(uops, lazy, device_name, launched, called)
-    return launched(uops, lazy, device_name)
+    return around_host_calls(uops, lazy, device_name, launched, called)
 
 
 @contextmanager
@@ -181,7 +179,7 @@ def _ran_again(group: Handles, name: str) -> bool:
 
     def compute(wanted: Nodes, device: str) -> Nodes:
         place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
-        made = steps.computed(list(place), device, loops)
+        made = steps.computed(list(place), device)
         found.extend([made[place[u]] for u in nodes])
         steps.results = [steps.results[place[u]] for u in (*wanted, *nodes)]
         return made[: len(wanted)]

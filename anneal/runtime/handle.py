@@ -110,7 +110,7 @@ class Earlier(NamedTuple):
                 return None
         if held.op is Op.BUFFER and held.arg.owner is not self.owner:
             return None  # the memory is another tensor's now
-        return held if self.of is None else UOp(Op.RESHAPE, held.dtype, (held,), *self.of)
+        return held if self.of is None else held.then(Op.RESHAPE, *self.of)
 
 
 @dataclass(slots=True, eq=False, repr=False)

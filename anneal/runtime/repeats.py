@@ -29,7 +29,7 @@ First = Callable[[Plan, list[Storage], Sizes], list[Storage] | None]
 
 
 def launched(
-    uops: Nodes, lazy: Nodes, device_name: str, between: Sequence[Between] = (), first: First | None = None
+    uops: Nodes, lazy: Nodes, device_name: str, between: Sequence[Between], first: First | None = None
 ) -> list[UOp]:
     """`realize_uops` of graphs without a HOST_CALL; `lazy` are those of `uops` that are not in memory.
 
@@ -214,20 +214,15 @@ class StepsAgain:
         self.results: list[int] = []
         self._rounds: list[Round] = []
 
-    def computed(self, wanted: list[UOp], device: str, calls: bool) -> list[UOp]:
+    def computed(self, wanted: list[UOp], device: str) -> list[UOp]:
         """Compute graphs, note the steps, and return the leaves.
 
         Args:
             wanted: the graphs.
             device: the name of the device.
-            calls: whether there are loops in them.
         """
         try:
-            made = (
-                around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
-                if calls
-                else self._launched(wanted, wanted, device, ())
-            )
+            made = around_host_calls(wanted, wanted, device, self._launched, self._called, dry=True)
         finally:
             for done in self._rounds:
                 done.done()
@@ -370,7 +365,7 @@ class Again:
             for n, u in enumerate(self.graphs(leaves, values, self._computed)):
                 wanted[u if u not in wanted else u.then(Op.CONTIGUOUS, tag=n)] = None
             steps = StepsAgain(memory, first, tells=True)
-            made = steps.computed(list(wanted), self.device, self._calls)
+            made = steps.computed(list(wanted), self.device)
             if steps.complete:
                 self._steps[pattern] = steps
             return made

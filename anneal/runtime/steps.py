@@ -85,6 +85,7 @@ class HostFunction:
     """
 
     rules: ClassVar[Rules]
+    _said: ClassVar[str] = "host_call of {}"  # in messages
     key: Hashable
     results: tuple[tuple[Shape, DType], ...]
     call: Callable[..., Any] = field(compare=False, repr=False)
@@ -155,7 +156,7 @@ class HostFunction:
     @property
     def title(self) -> str:
         """The name of a call of it in messages."""
-        return f"host_call of {self.name}"
+        return self._said.format(self.name)
 
     def _several(self, made: Any) -> list[Array]:
         """The function's results as arrays, as many as were said."""
@@ -196,15 +197,13 @@ class HostFunction:
         gets an axis in front, of 1 by "expand_dims" and of `n` by "broadcast_all".
         """
         method = self.vmap_method
-        size = n if method == "broadcast_all" else 1
 
         def one_by_one(*arrays: Array) -> list[Array]:
             made = [self.arrays([a[i] if b else a for a, b in zip(arrays, batched, strict=True)]) for i in range(n)]
             return [np.stack(each) for each in zip(*made, strict=True)]
 
-        call: Any = one_by_one
-        if method != "sequential":
-            call = _AtOnce(self.call, batched, size)
+        size = n if method == "broadcast_all" else 1
+        call: Any = one_by_one if method == "sequential" else _AtOnce(self.call, batched, size)
         return HostFunction(
             ("each", self.key, batched, n),
             tuple([((n, *shape), dtype) for shape, dtype in self.results]),
@@ -270,10 +269,7 @@ class HostCall:
     values: Sizes = field(default_factory=dict)
     found: Sizes = field(default_factory=dict)
 
-    @property
-    def kernels(self) -> int:
-        """No kernels: it starts none."""
-        return 0
+    kernels = 0  # it starts none
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------
@@ -467,10 +463,7 @@ class Exchange(HostFunction):
             if a is not b:
                 b[...] = a
 
-    @property
-    def title(self) -> str:
-        """The name of the exchange in messages."""
-        return self.name
+    _said = "{}"
 
 
 class Collective(HostCall):

@@ -297,7 +297,7 @@ class _BoundLoop(BoundCall):
                 continue
             leaf = buffer_leaf(s, (room, *r.shape))
             begins = (None, *[0] * len(r.shape))
-            row = UOp(Op.RESHAPE, r.dtype, (r,), (1, *r.shape))
+            row = r.then(Op.RESHAPE, (1, *r.shape))
             roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
         self.carried = loop.parts(self.sources)[1]
         self.steps = _steps(roots, device, self.rows, self.carried)
@@ -383,8 +383,8 @@ class _BoundLoop(BoundCall):
 def _slice(whole: UOp, at: UOp) -> UOp:
     """The slice of an array along its first axis at a number on the device."""
     shape = (1, *whole.shape[1:])
-    index = UOp(Op.EXPAND, at.dtype, (UOp(Op.RESHAPE, at.dtype, (at,), (1,) * len(shape)),), shape)
-    return UOp(Op.RESHAPE, whole.dtype, (UOp(Op.GATHER, whole.dtype, (whole, index), 0),), shape[1:])
+    index = at.then(Op.RESHAPE, (1,) * len(shape)).then(Op.EXPAND, shape)
+    return UOp(Op.GATHER, whole.dtype, (whole, index), 0).then(Op.RESHAPE, shape[1:])
 
 
 class _BoundChoice(BoundCall):
@@ -473,6 +473,6 @@ def called(step: HostCall) -> Sizes:
         with device.lock:
             planned.kept_onto(step.inputs, step.outputs, step.values).run()
         return {}
-    kinds = [(shape, s.dtype) for shape, s in zip(step.shapes, step.inputs, strict=True)]
-    inputs, outputs = [s.ensure() for s in step.inputs], [s.ensure() for s in step.outputs]
-    return call_host(step.function, kinds, device, inputs, outputs, step.values)
+    found: dict[str, int] = {}
+    bound(step, device, step.values, found.update).run()
+    return found

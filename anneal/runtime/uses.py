@@ -44,7 +44,7 @@ class Given:
     def __init__(
         self, args: Any, options: Any, tensors: Handles, templates: Nodes, results: list[bool], changed: Any
     ) -> None:
-        self.args, self.options = emptied(args), {k: emptied(v) for k, v in options.items()}
+        self.called_with = emptied((args, options))
         rows = zip(tensors, templates, strict=True)
         self.tensors = [(template, type(t), t._wants, t._device) for t, template in rows]
         self.results, self.changed, self.grad, self.autocast = results, changed, here.grad, here.autocast
@@ -55,9 +55,7 @@ class Given:
             cls._from_uop(log.node(template), device, wants) if t is None else t
             for t, (template, cls, wants, device) in zip(given, self.tensors, strict=True)
         ]
-        found = iter(tensors)
-        args = filled(self.args, found)
-        options = {k: filled(v, found) for k, v in self.options.items()}
+        args, options = filled(self.called_with, iter(tensors))
         with modes(defers=False, became=None, grad=self.grad, autocast=self.autocast):
             results = flat(run(*args, **options))
         return [*[t for t, new in zip(results, self.results, strict=True) if new], *[tensors[i] for i in self.changed]]

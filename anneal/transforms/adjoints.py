@@ -47,16 +47,9 @@ def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
     return reduce_axis(g, Op.ADD, tuple([i for i, (a, b) in enumerate(zip(x.shape, y.shape, strict=True)) if a != b]))
 
 
-def padded(g: UOp, x: UOp, pairs: Pairs) -> UOp:
-    """Cut the padding off."""
-    if not g.shape:
-        return g
-    return shrink(g, tuple([(b, b + n) for (b, _), n in zip(pairs, x.shape, strict=True)]))
-
-
-def shrunk(g: UOp, x: UOp, y: UOp, pairs: Pairs) -> UOp:
-    """Zeros where nothing was kept."""
-    return pad(spread(g, y.shape), tuple([(b, n - e) for (b, e), n in zip(pairs, x.shape, strict=True)]))
+def begins(pairs: Pairs) -> tuple[Size, ...]:
+    """Where the kept part begins along each axis: what was padded is cut off, and zeros lie around what was cut out."""
+    return tuple([b for b, _ in pairs])
 
 
 def around(g: UOp, y: UOp, v: UOp, begins: tuple[Size, ...]) -> UOp:

@@ -94,11 +94,6 @@ _MOVED: dict[Op, Callable[[UOp, Size], Any]] = {
 }
 
 
-def _movement(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
-    made: UOp = getattr(nodes, y.op.name.lower())(sources[0], _MOVED[y.op](y, n))
-    return made
-
-
 def _update(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
     """A batch of updates: where the places differ each element is looked up in its example's part."""
     if any(batched[2:]):
@@ -276,7 +271,7 @@ HostFunction.rules = Rules(pull_host, push_host, _batch_host)
 
 BATCHING: dict[Op, Rule] = {
     **dict.fromkeys(ALU, _elementwise),
-    **dict.fromkeys(_MOVED, _movement),
+    **dict.fromkeys(_MOVED, lambda y, sources, _, n: getattr(nodes, y.op.name.lower())(sources[0], _MOVED[y.op](y, n))),
     Op.UPDATE: _update,
     **dict.fromkeys((Op.CONTIGUOUS, Op.DETACH), lambda y, sources, *_: y.replace(src=tuple(sources))),
     Op.REDUCE_AXIS: lambda y, sources, *_: nodes.reduce_axis(sources[0], y.arg[0], _moved(y.arg[1])),

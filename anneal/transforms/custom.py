@@ -5,19 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
 from anneal.runtime import Args, Fun, Options, emptied, filled, here, is_hole, modes, note_call
-from anneal.transforms.trace import flatten, like, rebuild
+from anneal.transforms.trace import P, R, flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 class _Made(NamedTuple):

@@ -161,9 +161,8 @@ def _value_and_grad(name: str, f: Fun, argnums: Numbers, has_aux: bool) -> Fun:
         reach, path = paths(trace.order(), trace.nodes)
         grads = _pulled(trace, reach, path, [(value.uop, const(value.dtype, 1))])
         extra = results_of(name, aux, "aux")
-        results = trace.finish([value, *extra, *trace.originals], grads)
-        value, *rest = results
-        found = iter(rest)
+        found = iter(trace.finish([value, *extra, *trace.originals], grads))
+        value = next(found)
         whole = (value, rebuild(aux, found)) if has_aux else value
         answers = tuple([rebuild(args[n], found) for n in numbers])
         return whole, answers[0] if isinstance(argnums, int) else answers

@@ -6,7 +6,7 @@ from typing import Any
 
 from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, expanded, first, flipped, gathered, max_left, nothing, padded, part, part_at, permuted, power_base, power_exponent, reduced, reshaped, scattered, shrunk, side, standardized, updated, widest
+from anneal.transforms.adjoints import around, begins, expanded, first, flipped, gathered, max_left, nothing, part, part_at, permuted, placed, power_base, power_exponent, reduced, reshaped, scattered, side, standardized, updated, widest
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE
@@ -169,8 +169,8 @@ GRADIENT: dict[Op, Any] = {
     Op.RESHAPE: lambda y, g: (reshaped(g, y.src[0]),),  # reshape(x) -> reshaped(g, x)
     Op.PERMUTE: lambda y, g: (permuted(g, y.arg),),  # permute[axes](x) -> permuted(g, axes)
     Op.EXPAND: lambda y, g: (expanded(g, y.src[0], y),),  # expand(x) -> expanded(g, x, y)
-    Op.PAD: lambda y, g: (padded(g, y.src[0], y.arg),),  # pad[pairs](x) -> padded(g, x, pairs)
-    Op.SHRINK: lambda y, g: (shrunk(g, y.src[0], y, y.arg),),  # shrink[pairs](x) -> shrunk(g, x, y, pairs)
+    Op.PAD: lambda y, g: (part(g, y.src[0], begins(y.arg)),),  # pad[pairs](x) -> part(g, x, begins(pairs))
+    Op.SHRINK: lambda y, g: (placed(g, y.src[0], y, begins(y.arg)),),  # shrink[pairs](x) -> placed(g, x, y, begins(pairs))
     Op.FLIP: lambda y, g: (flipped(g, y.arg),),  # flip[axes](x) -> flipped(g, axes)
     Op.CONTIGUOUS: lambda y, g: (g,),  # contiguous(x) -> g
     Op.UPDATE: _gradient_update,

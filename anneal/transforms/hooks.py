@@ -40,11 +40,10 @@ class RemovableHandle:
 
     def __init__(self, hooks: dict[int, Any], hook: Any, prepend: bool = False) -> None:
         self._hooks, self._number = hooks, unique()
-        others = dict(hooks) if prepend else {}
-        if prepend:
-            hooks.clear()
+        others = list(hooks) if prepend else ()
         hooks[self._number] = hook
-        hooks.update(others)
+        for n in others:
+            hooks[n] = hooks.pop(n)
         outdate_captures("a hook was registered")
 
     def remove(self) -> None:

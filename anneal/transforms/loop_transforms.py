@@ -20,7 +20,6 @@ from anneal.uop.sizes import Size
 
 T = TypeVar("T")
 Pairs = list[tuple[UOp, UOp]]  # what stands for a value in a body, and the node that is passed for it
-States = Sequence[tuple[UOp, UOp, UOp]]  # what stands for what is carried, its first value, and its next one
 
 # Ops whose results the reverse reads from memory: computing them again would take longer.
 _KEPT = frozenset((Op.REDUCE_AXIS, Op.HOST_CALL, Op.ARGSORT, Op.SCATTER_ADD, Op.SEGMENT_SUM))

@@ -220,7 +220,7 @@ def _sum(c: UOp, y: UOp) -> UOp:
         n = product(y.shape)
         return c * (n.cast(c.dtype) if isinstance(n, UOp) else float(n))
     total = c.then(Op.REDUCE_AXIS, (Op.ADD, tuple(range(len(c.shape)))))
-    return UOp(Op.RESHAPE, c.dtype, (total,), ())
+    return total.then(Op.RESHAPE, ())
 
 
 def _add(a: UOp, b: UOp) -> UOp:
