@@ -242,6 +242,10 @@ softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold tri
 made nodes operators""",
         "made": """
 DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array""",
+        "creation": """
+Formula arange bartlett_window blackman_window broadcast_tensors cosines empty empty_like eye from_numpy full
+full_like hamming_window hann_window kaiser_window kaisers linspace logspace meshgrid ones ones_like tri triangle
+tril_indices triu_indices window zeros zeros_like""",
         "inplace": """
 add_ bernoulli_ cauchy_ changed copy_ exponential_ fill_ fill_diagonal_ flagged geometric_ in_place log_normal_
 need_changeable normal_ random_ uniform_ zero_""",
@@ -286,10 +290,6 @@ acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh""",
 bilinear dropout embedding glu gumbel_softmax linear scaled_dot_product_attention""",
         "convolution": """
 conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d""",
-        "creation": """
-arange bartlett_window blackman_window broadcast_tensors empty empty_like eye from_numpy full full_like
-hamming_window hann_window kaiser_window linspace logspace meshgrid ones ones_like tri tril_indices triu_indices
-zeros zeros_like""",
         "dynamic": """
 argwhere masked_select nonzero nonzero_static unique unique_consecutive""",
         "elementwise": """

@@ -16,6 +16,7 @@ from anneal.names import TURNED
 HELP = {  # modules, and other public names of the families' files
     "": "made nodes operators",
     "made": "called_on_host",
+    "creation": "Formula cosines kaisers triangle window",
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",
     "extremes": "MinMax ValuesIndices",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anneal.errors import DTypeError, ShapeError
+from anneal.errors import ArgumentError, DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, number, said
@@ -279,9 +279,12 @@ tril_indices, triu_indices = family(
 )
 
 
-def _window(
-    end: float,
-    formula: Callable[[Tensor], Tensor],
+Formula = Callable[[Tensor, float], Tensor]  # of a window's places, 0, 1, ..., and of how many steps it has
+
+
+def window(
+    name: str,
+    formula: Formula,
     window_length: int,
     periodic: bool = True,
     *,
@@ -289,36 +292,53 @@ def _window(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """A formula of places from 0 to `end`, floats of 32 bits or more; of one place, 1."""
+    """A formula of places, floats of 32 bits or more; of one place, 1."""
     kind = _or_float(dtype)
     if not kind.is_float:
-        raise DTypeError(f"a window is made of floats, not {kind.name}")
+        raise ArgumentError(f"a window is made of floats, not {kind.name}")
     (n,) = sizes_given((window_length,))
-    wide = kind if kind.bits >= 32 else FLOAT32
-    places = arange(n, device=device).cast(wide) * (end / max(1, n if periodic else n - 1))
-    out = formula(places).cast(kind)
+    places = arange(n, device=device).cast(kind if kind.bits >= 32 else FLOAT32)
+    out = formula(places, float(max(1, n if periodic else n - 1))).cast(kind)
     out = out * 0.0 + 1.0 if n == 1 else out
     return out.requires_grad_() if requires_grad else out
 
 
-def _cosines(*parts: float) -> Callable[[Tensor], Tensor]:
-    """A sum of cosines of whole turns."""
+def cosines(*parts: float) -> Formula:
+    """The sum of cosines of whole turns, with every second part taken off."""
 
-    def formula(turns: Tensor) -> Tensor:
-        out = turns * 0.0 + parts[0]
+    def formula(places: Tensor, steps: float) -> Tensor:
+        turns = places * (2 * math.pi / steps)
+        out = turns * 0.0 + float(parts[0])
         for k, part in enumerate(parts[1:], 1):
-            out = out + (turns * float(k)).cos() * part
+            out = out + (turns * float(k)).cos() * (part * (-1.0) ** k)
         return out
 
     return formula
 
 
+def triangle(places: Tensor, steps: float) -> Tensor:
+    """Bartlett's window: straight up to 1 and down again."""
+    return 1.0 - (places * (2.0 / steps) - 1.0).abs()
+
+
+def kaisers(beta: float) -> Formula:
+    """Bessel's function i0 of `beta` times a half circle, over that of beta."""
+
+    def formula(places: Tensor, steps: float) -> Tensor:
+        from anneal.ops.gamma import i0e  # scaled: i0 overflows
+
+        t = places * (2.0 / steps) - 1.0
+        inner = (1.0 - t * t).clamp(min=0.0).sqrt() * beta
+        return i0e(inner) * (inner - beta).exp() / i0e(inner * 0.0 + beta)
+
+    return formula
+
+
 hann_window, hamming_window, blackman_window, bartlett_window = family(
-    _window,
+    window,
     {
         "hann_window": (
-            2 * math.pi,
-            _cosines(0.5, -0.5),
+            cosines(0.5, 0.5),
             """Half a cosine's swing up and down.
 
     >>> from anneal.tensor import Tensor
@@ -327,8 +347,7 @@ hann_window, hamming_window, blackman_window, bartlett_window = family(
     """,
         ),
         "hamming_window": (
-            2 * math.pi,
-            _cosines(0.54, -0.46),
+            cosines(0.54, 0.46),
             """0.54 less 0.46 times a cosine.
 
     >>> from anneal.tensor import Tensor
@@ -337,8 +356,7 @@ hann_window, hamming_window, blackman_window, bartlett_window = family(
     """,
         ),
         "blackman_window": (
-            2 * math.pi,
-            _cosines(0.42, -0.5, 0.08),
+            cosines(0.42, 0.5, 0.08),
             """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
 
     >>> from anneal.tensor import Tensor
@@ -347,8 +365,7 @@ hann_window, hamming_window, blackman_window, bartlett_window = family(
     """,
         ),
         "bartlett_window": (
-            2.0,
-            lambda places: 1.0 - (places - 1.0).abs(),
+            triangle,
             """A triangle: straight up to 1 and down again.
 
     >>> from anneal.tensor import Tensor
@@ -377,13 +394,7 @@ def kaiser_window(
     >>> Tensor.kaiser_window(4, beta=2.0).round(2)
     Tensor([0.44, 0.83, 1.  , 0.83], dtype=float32)
     """
-
-    def formula(places: Tensor) -> Tensor:
-        places = places - 1.0
-        half = (1.0 - places * places).clamp(min=0.0).sqrt()
-        return (half * beta).i0() / (half * 0.0 + beta).i0()
-
-    return _window(2.0, formula, window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
+    return window("", kaisers(beta), window_length, periodic, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 @_static
