@@ -12,7 +12,7 @@ import numpy as np
 from anneal.errors import DataError, DTypeError, ShapeError
 
 from anneal.ops import (  # isort: skip
-    OUTSIDE, SAMPLED, DTypeLike, Generator, Shape, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
+    OUTSIDE, SAMPLED, DTypeLike, Generator, broadcast_shapes as _broadcast_shapes, checked, grad_enabled,
     axis_of, grid_sample as _grid_sample, normal as _normal, randint as _randint, said,
 )  # fmt: skip
 from anneal.tensor import Tensor, io, no_grad
@@ -254,10 +254,8 @@ def native_layer_norm(
     >>> native_layer_norm(tensor([[1.0, 3.0]]), (2,), None, None, 0.0)[:2]
     (Tensor([[-1.,  1.]], dtype=float32), Tensor([[2.]], dtype=float32))
     """
-    if not normalized_shape or tuple(normalized_shape) != input.shape[-len(normalized_shape) :]:
-        raise ShapeError(f"native_layer_norm: {tuple(normalized_shape)} are not the last axes of {input.shape}")
-    axes = tuple(range(input.ndim - len(normalized_shape), input.ndim))
-    return _standardized(input, input.shape, axes, weight, bias, eps)
+    out = input.layer_norm(normalized_shape, weight, bias, eps)
+    return out, *_moments(input, tuple(range(input.ndim - len(normalized_shape), input.ndim)), eps)
 
 
 @checked
@@ -267,25 +265,15 @@ def native_group_norm(
     """`group_norm` of `input`, of sizes N, C and HxW, in `group` groups, with the means and the reciprocals of standard
     deviations (`eps` is added to variances), before `weight` and `bias`.
     """
-    shape = (C, *(1,) * (input.ndim - 2))
-    weight, bias = [None if x is None else x.reshape(shape) for x in (weight, bias)]
-    rows = input.reshape(N, group, C // group * HxW)
-    out, mean, scale = _standardized(rows, input.shape, (2,), weight, bias, eps)
-    return out, mean.squeeze(-1), scale.squeeze(-1)
+    mean, scale = _moments(input.reshape(N, group, C // group * HxW), (2,), eps)
+    return input.group_norm(group, weight, bias, eps), mean.squeeze(-1), scale.squeeze(-1)
 
 
-def _standardized(
-    x: Tensor, shape: Shape, axes: tuple[int, ...], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x over `axes`, in another shape, scaled and moved, with the means and the scales; narrow floats in float32."""
+def _moments(x: Tensor, axes: tuple[int, ...], eps: float) -> tuple[Tensor, Tensor]:
+    """The means, and the reciprocals of standard deviations, over `axes`; of narrow floats computed in float32."""
     wide = x.float() if x.dtype.is_narrow else x
-    mean = wide.mean(axes, True)
-    rest = wide - mean
-    scale = ((rest * rest).mean(axes, True) + eps).rsqrt()
-    out = (rest * scale).reshape(shape)
-    out = out if weight is None else out * weight
-    out = out if bias is None else out + bias
-    return out.cast(x.dtype), mean.cast(x.dtype), scale.cast(x.dtype)
+    scale = (wide.var(axes, correction=0, keepdim=True) + eps).rsqrt()
+    return wide.mean(axes, True).cast(x.dtype), scale.cast(x.dtype)
 
 
 @checked

@@ -202,15 +202,33 @@ def _value(what: str, x: Any) -> Any:
     return bool(x) if isinstance(x, np.bool_) else number(what, x)
 
 
-def _text(what: str, x: Any) -> Any:
-    if isinstance(x, str):
-        return x
-    raise DTypeError(f"{what} is a text, not {said(x)}")
+def _is_text(x: Any) -> bool:
+    return isinstance(x, str)
+
+
+def _looks(words: str, fits: Fun, error: type[Exception] = ArgumentError, advice: str = "") -> Fun:
+    """A look at something of a kind, which the words and a function say."""
+
+    def look(what: str, x: Any) -> Any:
+        if fits(x):
+            return x
+        near = "; write model.parameters()" if what == "parameters" else advice
+        raise error(f"{what} is {words}, not {said(x)}{near}")
+
+    return look
+
+
+def _has(*names: str) -> Fun:
+    return lambda x: any(hasattr(x, name) for name in names)
+
+
+def _many(x: Any) -> bool:
+    return isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim > 0)
 
 
 def several(what: str, x: Any) -> list[Any]:
-    """The items of a list, a tuple, a range or an array of one axis."""
-    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
+    """The items of a list, a tuple, a range or an array with an axis."""
+    if _many(x):
         return list(x)
     raise ArgumentError(f"{what} is a list or a tuple of ints, not {said(x)}")
 
@@ -221,15 +239,14 @@ def _wholes(what: str, x: Any) -> Any:
 
 def _sizes(what: str, x: Any) -> Any:
     """Sizes of a new shape: a tuple of ints that are not negative."""
-    many = isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim)
-    given = _wholes(what, x) if many else (whole(what, x),)
+    given = _wholes(what, x) if _many(x) else (whole(what, x),)
     if any(isinstance(n, int) and n < 0 for n in given):
         raise ShapeError(f"{what} must not be negative, not {said(x)}")
     return given
 
 
 def _whole_or_wholes(what: str, x: Any) -> Any:
-    if isinstance(x, (list, tuple, range, np.ndarray)) and not (isinstance(x, np.ndarray) and not x.ndim):
+    if _many(x):
         return _wholes(what, x)
     try:
         return whole(what, x)
@@ -239,11 +256,11 @@ def _whole_or_wholes(what: str, x: Any) -> Any:
 
 
 def _or_text(look: Fun) -> Fun:
-    return lambda what, x: x if isinstance(x, str) else look(what, x)
+    return lambda what, x: x if _is_text(x) else look(what, x)
 
 
 def _number_or_numbers(what: str, x: Any) -> Any:
-    if isinstance(x, (list, tuple, range)) or (isinstance(x, np.ndarray) and x.ndim == 1):
+    if _many(x):
         return [number(f"each of {what}", n) for n in x]
     return number(what, x)
 
@@ -252,18 +269,6 @@ def _outputs(what: str, x: Any) -> Any:
     if isinstance(x, (list, tuple)):
         return tuple([n if n is None else whole(f"each of {what}", n) for n in x])
     return whole(what, x)
-
-
-def _device(what: str, x: Any) -> Any:
-    if isinstance(x, str):
-        return x
-    raise DeviceError(f"{what} is the name of a device, not {said(x)}")
-
-
-def _generator(what: str, x: Any) -> Any:
-    if hasattr(x, "next_key"):
-        return x
-    raise DTypeError(f"{what} is a Generator, not {said(x)}; manual_seed starts the default one")
 
 
 # A kind of arguments: the function that checks a value and gives what the op gets, and classes that need no check.
@@ -280,7 +285,7 @@ _ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is the
     ("Number", _value, float, bool),
     ("Number | UOp", _value, float, bool, UOp),
     ("float | str", _or_text(number), float, str),
-    ("str", _text, str),
+    ("str", _looks("a text", _is_text, DTypeError), str),
     ("Axes", _whole_or_wholes, _NONE),
     ("Axes | bool", _whole_or_wholes, _NONE, bool),
     ("int | Sequence[int]", _whole_or_wholes),
@@ -290,13 +295,14 @@ _ROWS: Sequence[tuple[Any, ...]] = (  # an annotation, and its kind; each is the
     ("Outputs", _outputs),
     ("Shape", _sizes),
     ("float | Sequence[float]", _number_or_numbers, float),
-    ("Generator", _generator),
+    ("Generator", _looks("a Generator", _has("next_key"), DTypeError, "; manual_seed starts the default one")),
 )
 KINDS: dict[str, Kind] = {name: (look, frozenset(plain)) for name, look, *plain in _ROWS}
 KINDS |= {f"{name} | None": (look, frozenset((*plain, _NONE))) for name, look, *plain in _ROWS}
 TENSOR = KINDS["Tensor"] = need_tensor, here.tensors.classes
 KINDS["Tensor | None"] = need_tensor, here.tensors.classes_or_none
-KINDS["device"] = _device, (str, Place, _NONE)  # a parameter's name says it
+# a parameter's name says it
+KINDS["device"] = _looks("the name of a device", _is_text, DeviceError), (str, Place, _NONE)
 
 
 # Looks at arguments of classes and functions beyond the ops, which take what torch takes: 2.0 for 2, 1 for True.
@@ -309,35 +315,17 @@ def _countable(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a number, not {said(x)}")
 
 
-def _with(words: str, *names: str, error: type[Exception] = ArgumentError) -> Fun:
-    """A look at something that has an attribute of one of these names; a text is no list."""
-
-    def look(what: str, x: Any) -> Any:
-        if any(hasattr(x, name) for name in names) and not (isinstance(x, (str, bytes)) and "__iter__" in names):
-            return x
-        near = "; write model.parameters()" if what == "parameters" else ""
-        raise error(f"{what} is {words}, not {said(x)}{near}")
-
-    return look
+def _of_class(name: str) -> Fun:
+    return lambda x: any(kind.__name__ == name for kind in type(x).__mro__)
 
 
-def _of_kind(name: str) -> Fun:
-    """A look at an object of a class of that name."""
-
-    def look(what: str, x: Any) -> Any:
-        if any(kind.__name__ == name for kind in type(x).__mro__):
-            return x
-        raise ArgumentError(f"{what} is a {name}, not {said(x)}")
-
-    return look
-
-
+_LISTS = _looks("a list, or the like", lambda x: not isinstance(x, (str, bytes)) and _has("__iter__", "__getitem__")(x))
 _LOOKS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(("Iterable", "Sequence", "list", "tuple"), _with("a list, or the like", "__iter__", "__getitem__")),
-    "Callable": _with("a function", "__call__"),
-    "Optimizer": _with("an optimiser", "param_groups", error=SettingError),
-    "Sized": _with("something of a length", "__len__"),
-    **{name: _of_kind(name) for name in ("Categorical", "Distribution", "Module", "Transform")},
+    **dict.fromkeys(("Iterable", "Sequence", "list", "tuple"), _LISTS),
+    "Callable": _looks("a function", callable),
+    "Optimizer": _looks("an optimiser", _has("param_groups"), SettingError),
+    "Sized": _looks("something of a length", _has("__len__")),
+    **{name: _looks(f"a {name}", _of_class(name)) for name in ("Categorical", "Distribution", "Module", "Transform")},
 }
 
 

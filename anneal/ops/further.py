@@ -11,9 +11,9 @@ from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_in, int_args, is_tensor, need_tensor
-from anneal.ops.elementwise import beside, binary, choose, floats_of, halved, operands, sloped, standing_for
+from anneal.ops.elementwise import binary, choose, floats_of, halved, operands, sloped, standing_for
 from anneal.ops.made import DTypeLike
-from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, common_dtype, resized
+from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, common_dtype, resized
 from anneal.uop import Op, by_rule, dtypes, promote
 
 
@@ -92,7 +92,7 @@ def ldexp(x: Tensor, other: Any) -> Tensor:
 def _alike(x: Tensor, o: Tensor) -> tuple[Tensor, Tensor]:
     """The two tensors in the dtype that they promote to."""
     a, b = common_dtype(x.uop, o.uop)
-    return (x, o) if a is x.uop and b is o.uop else (x._new(a), o._new(b))
+    return x._new(a), o._new(b)
 
 
 @function("in_place")
@@ -366,14 +366,7 @@ def fill(x: Tensor, value: Any) -> Tensor:
     >>> fill(Tensor([1.0, 2.0]), 3)
     Tensor([3., 3.], dtype=float32)
     """
-    check_fits(x.dtype, value)
-    given = x._lift(value)
-    if given.ndim:
-        raise ShapeError(f"fill: the value is one number, not a tensor of shape {given.shape}")
-    return x._new(beside(broadcast(given.uop.cast(x.dtype), x.shape), x), given)
-
-
-# -- names of torch ---------------------------------------------------------------------------------------------------
+    return x.clone().fill_(value)
 
 
 @function("itself")

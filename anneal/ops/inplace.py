@@ -233,7 +233,7 @@ def fill_(x: Tensor, value: Any) -> Tensor:
     check_fits(x.uop.dtype, value)
     given = x._lift(value)
     if given.uop.shape:
-        raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; use copy_")
+        raise ShapeError(f"fill_: the value is one number, not a tensor of shape {given.shape}; copy_ takes those")
     u = broadcast(given.uop.cast(x.uop.dtype), x.uop.shape)
     return given._new(_beside(u, x), x)
 
@@ -406,10 +406,10 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     >>> Tensor.zeros(2).bernoulli_(1.0)
     Tensor([1., 1.], dtype=float32)
     """
-    if not is_tensor(p) and not (isinstance(p, (int, float)) and 0 <= p <= 1):
-        raise ShapeError(f"bernoulli_: p lies in 0 to 1, not {p!r}")
     if is_tensor(p):
         return bernoulli(p.expand(x.shape), generator=generator).cast(x.dtype)
+    if not (isinstance(p, (int, float)) and 0 <= p <= 1):
+        raise ShapeError(f"bernoulli_: p lies in 0 to 1, not {p!r}")
     return (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype)
 
 

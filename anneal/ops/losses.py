@@ -257,12 +257,7 @@ def huber_loss(
     """
     if delta <= 0:
         raise ShapeError(f"huber_loss: delta must be positive, not {delta}")
-    _like_shapes(input, target)
-    signed = input - target  # its square, and not its size's, has a second derivative at 0
-    d = signed.abs()
-    near = d < delta
-    loss = choose(near, signed * signed * 0.5, (d - 0.5 * delta) * delta)
-    loss = by_slopes(loss, (signed, choose(near, signed, signed.sign() * delta)))
+    loss = _bent(input, target, delta, 1.0, delta)
     if weight is not None:
         loss = _shared(loss, weight, input, "none")
     return reduce_loss(loss, reduction)
@@ -281,13 +276,17 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
         return l1_loss(input, target, reduction)
     if beta < 0:
         raise ShapeError(f"smooth_l1_loss: beta may not be negative: {beta}")
+    return reduce_loss(_bent(input, target, beta, 1.0 / beta, 1.0), reduction)
+
+
+def _bent(input: Tensor, target: Tensor, edge: float, near: float, far: float) -> Tensor:
+    """`near * d*d/2` where the absolute difference d is below the edge, `far * (d - edge/2)` elsewhere."""
     _like_shapes(input, target)
-    signed = input - target
+    signed = input - target  # its square, and not its size's, has a second derivative at 0
     d = signed.abs()
-    near = d < beta
-    loss = choose(near, signed * signed * (0.5 / beta), d - 0.5 * beta)
-    slope = choose(near, signed * (1.0 / beta), signed.sign())
-    return reduce_loss(by_slopes(loss, (signed, slope)), reduction)
+    below = d < edge
+    loss = choose(below, signed * signed * (0.5 * near), (d - 0.5 * edge) * far)
+    return by_slopes(loss, (signed, choose(below, signed * near, signed.sign() * far)))
 
 
 @function("functional single")

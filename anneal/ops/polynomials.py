@@ -27,7 +27,7 @@ def _polynomial(
 ) -> Tensor:
     """The polynomial of degree `n`: 1, `first(x)`, and `step(x, k, of k - 1, of k - 2)`; 0 for a degree below 0."""
     if not is_tensor(x):
-        if not is_tensor(n) or is_bool(x) or not isinstance(x, (int, float)):
+        if not is_tensor(n) or not _is_number(x):
             raise DTypeError(f"x is a tensor, not {said(x)}")
         x = n._lift(float(x))
     floats = floats_of(x)
@@ -36,7 +36,7 @@ def _polynomial(
         whole = np.trunc(degrees.astype(np.float64))
         highest = int(whole.max(initial=0.0, where=np.isfinite(whole)))
         chosen = n.detach().trunc() if n.dtype.is_float else n
-    elif isinstance(n, (int, float)) and not is_bool(n) and math.isfinite(n):
+    elif _is_number(n) and math.isfinite(n):
         highest, chosen = int(n), None
     else:
         raise DTypeError(f"the degree is a finite number or a tensor of them, not {said(n)}")
@@ -51,6 +51,10 @@ def _polynomial(
         if chosen is not None:
             out = choose(chosen.eq(k), now, out)
     return now if out is None else out
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, (int, float)) and not is_bool(x)
 
 
 def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
@@ -159,9 +163,7 @@ def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
-    if not is_tensor(x) and (is_bool(x) or not isinstance(x, (int, float))):
-        raise DTypeError(f"{name}: x is a tensor, not {said(x)}")
-    return plain(x * 2.0 - 1.0, n)  # type: ignore[no-any-return]
+    return plain(x * 2.0 - 1.0 if is_tensor(x) or _is_number(x) else x, n)  # type: ignore[no-any-return]
 
 
 (

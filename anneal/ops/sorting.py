@@ -24,13 +24,20 @@ from anneal.ops.precision import kept, refused
 from anneal.uop import const
 
 _BLOCKED = 32  # the k largest of a row are looked for by blocks where there are that many times more elements
-# How much of the upper of two neighbours a quantile takes, from where it lies between them and the lower's place.
-_BETWEEN: dict[str, Callable[[float, int], float]] = {
-    "linear": lambda part, low: part,
-    "lower": lambda part, low: 0.0,
-    "higher": lambda part, low: 1.0 if part else 0.0,
-    "midpoint": lambda part, low: 0.5 if part else 0.0,
-    "nearest": lambda part, low: float(round(low + part) - low),
+
+
+def _nearest(a: Tensor, b: Tensor, part: Any, low: Any) -> Tensor:
+    far = round(low + part) > low
+    return choose(far, b, a) if is_tensor(far) else b if far else a
+
+
+# What a quantile is of two neighbours, where it lies between them and the lower's place: numbers, or tensors.
+_BETWEEN: dict[str, Callable[[Tensor, Tensor, Any, Any], Tensor]] = {
+    "linear": lambda a, b, part, low: a.lerp(b, part),
+    "lower": lambda a, b, part, low: a,
+    "higher": lambda a, b, part, low: b,
+    "midpoint": lambda a, b, part, low: a.lerp(b, 0.5),
+    "nearest": _nearest,
 }
 
 # One row is sorted by the ARGSORT op. Of many rows, those that are short are sorted by counting: every element counts
@@ -227,9 +234,8 @@ def quantile(
     for share in _shares(q, interpolation):
         place = share * (n - 1)
         low, high = math.floor(place), math.ceil(place)
-        weight = _BETWEEN[interpolation](place - low, low)
         a, b = [taken(rows, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
-        value = a if low == high or weight == 0 else b if weight == 1 else a.lerp(b, weight)
+        value = a if low == high else _BETWEEN[interpolation](a, b, place - low, low)
         out.append(from_rows(x, choose(nan, math.nan, value), axis, keepdim))
     return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
@@ -262,7 +268,8 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
         place = share * last if is_tensor(last) else (rows[..., :1].isnan() * 0 + last) * share
         low = place.detach().floor()
         below, above = [taken(rows, taken(order, _place(title, e, share))) for e in (low, place.detach().ceil())]
-        out.append(from_rows(x, _between(below, above, place - low, low, interpolation).squeeze(-1), axis, keepdim))
+        value = _BETWEEN[interpolation](below, above, place - low, low)
+        out.append(from_rows(x, value.squeeze(-1), axis, keepdim))
     one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
     return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
 
@@ -274,19 +281,6 @@ def _place(title: str, at: Tensor, share: Any) -> Tensor:
         return at
     right = ((share >= 0) & (share <= 1)).expand(at.shape)
     return at._new_plain(refused(title, at.device, at.uop, right.uop, "q lies in 0 to 1; these do not"))
-
-
-def _between(a: Tensor, b: Tensor, part: Tensor, low: Tensor, interpolation: str) -> Tensor:
-    """Between two neighbours, as `_BETWEEN` says of a place that is known."""
-    if interpolation == "lower":
-        return a
-    if interpolation == "higher":
-        return b
-    if interpolation == "midpoint":
-        return (a + b) * 0.5
-    if interpolation == "nearest":
-        return choose((low + part).round() > low, b, a)
-    return a + (b - a) * part
 
 
 @function
