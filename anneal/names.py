@@ -301,7 +301,7 @@ signbit sin sqrt square tan tanh xlogy""",
 astype bitwise_invert clamp_max clamp_min cumulative_prod cumulative_sum equal expand_dims fill float_power fmax
 fmin frexp gcd is_contiguous isreal lcm ldexp logaddexp2 matrix_transpose ndimension nelement new new_empty
 new_empty_strided new_full new_ones new_tensor new_zeros nextafter permute_dims positive rsub split_with_sizes
-stride type_as unstack""",
+stride type_as""",
         "gamma": """
 bessel_j0 bessel_j1 bessel_y0 bessel_y1 digamma entr erfcx i0 i0e i1 i1e lgamma log_ndtr modified_bessel_k0
 modified_bessel_k1 ndtr ndtri scaled_modified_bessel_k0 scaled_modified_bessel_k1 spherical_bessel_j0 xlog1py""",
@@ -322,7 +322,7 @@ shrink squeeze t tile transpose unflatten unsqueeze view""",
 update_slice""",
         "placing": """
 as_strided as_strided_scatter bucketize diag diag_embed diagonal diagonal_scatter fliplr flipud index_copy
-index_fill index_put index_reduce masked_scatter put rot90 scatter_reduce take_along_axis tril triu unravel_index""",
+index_fill index_put index_reduce masked_scatter put rot90 scatter_reduce tril triu unravel_index""",
         "polynomials": """
 chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w hermite_polynomial_h
 hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p mvlgamma polygamma shifted_chebyshev_polynomial_t
@@ -357,10 +357,11 @@ reciprocal_=reciprocal relu_=relu remainder_=remainder renorm_=renorm resolve_co
 round_=round row_stack=vstack rsqrt_=rsqrt scatter_=scatter scatter_add_=scatter_add scatter_reduce_=scatter_reduce
 sgn=sign sgn_=sgn sigmoid_=sigmoid sign_=sign sin_=sin sinc_=sinc sinh_=sinh split_with_sizes_copy=split_with_sizes
 sqrt_=sqrt square_=square squeeze_=squeeze squeeze_copy=squeeze sub_=sub subtract=sub subtract_=subtract
-swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t tan_=tan
-tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid tril_=tril triu_=triu true_divide=div
-true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold unsafe_chunk=chunk unsafe_split=split
-unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze vdot=dot view_as=reshape_as view_copy=view xlogy_=xlogy""",
+swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swish=silu t_=t t_copy=t
+take_along_axis=take_along_dim tan_=tan tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid
+tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold
+unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze unstack=unbind vdot=dot
+view_as=reshape_as view_copy=view xlogy_=xlogy""",
     },
     "anneal.optim": {
         "": """

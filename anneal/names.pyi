@@ -32,7 +32,7 @@ from anneal.ops.dynamic import nonzero_static as nonzero_static, argwhere as arg
 from anneal.ops.elementwise import add as add, sub as sub, mul as mul, div as div, floor_divide as floor_divide, remainder as remainder, fmod as fmod, divmod as divmod, pow as pow, maximum as maximum, minimum as minimum, lerp as lerp, addcmul as addcmul, addcdiv as addcdiv, clamp as clamp
 from anneal.ops.extremes import diff as diff
 from anneal.ops.functions import exp as exp, exp2 as exp2, log as log, log2 as log2, sqrt as sqrt, rsqrt as rsqrt, erf as erf, sin as sin, cos as cos, tan as tan, tanh as tanh, expm1 as expm1, log10 as log10, log1p as log1p, reciprocal as reciprocal, square as square, erfc as erfc, erfinv as erfinv, logaddexp as logaddexp, cbrt as cbrt, signbit as signbit, copysign as copysign, xlogy as xlogy, logit as logit, heaviside as heaviside
-from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, unstack as unstack, bitwise_invert as bitwise_invert, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new as new, new_empty_strided as new_empty_strided, is_contiguous as is_contiguous
+from anneal.ops.further import fmax as fmax, fmin as fmin, float_power as float_power, logaddexp2 as logaddexp2, ldexp as ldexp, gcd as gcd, lcm as lcm, nextafter as nextafter, frexp as frexp, equal as equal, positive as positive, isreal as isreal, clamp_min as clamp_min, clamp_max as clamp_max, astype as astype, expand_dims as expand_dims, permute_dims as permute_dims, matrix_transpose as matrix_transpose, bitwise_invert as bitwise_invert, rsub as rsub, fill as fill, type_as as type_as, split_with_sizes as split_with_sizes, nelement as nelement, ndimension as ndimension, new_tensor as new_tensor, new_full as new_full, new_zeros as new_zeros, new_ones as new_ones, new_empty as new_empty, new as new, new_empty_strided as new_empty_strided, is_contiguous as is_contiguous
 from anneal.ops.gamma import lgamma as lgamma, digamma as digamma, erfcx as erfcx, ndtr as ndtr, log_ndtr as log_ndtr, ndtri as ndtri, entr as entr, xlog1py as xlog1py, i0 as i0, i0e as i0e, i1 as i1, i1e as i1e, modified_bessel_k0 as modified_bessel_k0, modified_bessel_k1 as modified_bessel_k1, scaled_modified_bessel_k0 as scaled_modified_bessel_k0, scaled_modified_bessel_k1 as scaled_modified_bessel_k1, bessel_j0 as bessel_j0, bessel_j1 as bessel_j1, bessel_y0 as bessel_y0, bessel_y1 as bessel_y1, spherical_bessel_j0 as spherical_bessel_j0
 from anneal.ops.images import interpolate as interpolate, pixel_shuffle as pixel_shuffle, pixel_unshuffle as pixel_unshuffle, fold as fold, affine_grid as affine_grid, grid_sample as grid_sample, channel_shuffle as channel_shuffle
 from anneal.ops.indexing import gather as gather, index_select as index_select, rows as rows, take as take, scatter_add as scatter_add, scatter as scatter, index_add as index_add, where as where, masked_fill as masked_fill, one_hot as one_hot
@@ -361,6 +361,8 @@ def modified_bessel_i1(x: Tensor) -> Tensor:
     r"""The modified Bessel function of the first kind of order 1."""
 def take_along_dim(x: Tensor, index: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
     r"""`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
+def take_along_axis(x: Tensor, index: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
+    r"""`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
 def scatter_add_(x: Tensor, dim: int, index: Any, src: Any) -> Tensor:
     r"""This tensor with x[index[i, j], j] += src[i, j] (dim=0) done for every element of the index."""
 def scatter_(x: Tensor, dim: int, index: Any, src: Any, reduce: str | None=None) -> Tensor:
@@ -388,6 +390,8 @@ def chunk(x: Tensor, chunks: int, dim: int | None=None, *, axis: int | None=None
 def unsafe_chunk(x: Tensor, chunks: int, dim: int | None=None, *, axis: int | None=None) -> tuple[Tensor, ...]:
     r"""The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
     gives `chunks` empty ones."""
+def unstack(x: Tensor, dim: int=0) -> tuple[Tensor, ...]:
+    r"""The slices at each position of an axis, without that axis."""
 def unbind_copy(x: Tensor, dim: int=0) -> tuple[Tensor, ...]:
     r"""The slices at each position of an axis, without that axis."""
 def unfold_copy(x: Tensor, dim: int, size: int, step: int=1) -> Tensor:
@@ -578,8 +582,6 @@ def repeat_interleave(x: Tensor, repeats: Any, dim: int | None=None, *, axis: in
     r"""The tensor with each element repeated `repeats` times along an axis; without an axis, flattened first."""
 def narrow_copy(x: Tensor, dim: int, start: int, length: int) -> Tensor:
     r"""`length` elements of one axis from `start` on."""
-def take_along_axis(x: Tensor, index: Any, axis: int | None=None, *, dim: int | None=None) -> Tensor:
-    r"""`take_along_dim`, by NumPy's name."""
 def scatter_reduce_(x: Tensor, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:
     r"""This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0)."""
 def index_put_(x: Tensor, indices: Any, values: Any, accumulate: bool=False) -> Tensor:
@@ -1271,8 +1273,6 @@ class Methods(Handle):
         r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
     def adjoint(self) -> Tensor:
         r"""The last two axes exchanged: another name of `mT`, and of `mH`, since numbers are real."""
-    def unstack(self, axis: int=0) -> tuple[Tensor, ...]:
-        r"""Another name of `unbind`."""
     def bitwise_invert(self) -> Tensor:
         r"""Another name of `bitwise_not`."""
     def cumulative_sum(self, axis: int | None=None, *, dim: int | None=None, include_initial: bool=False) -> Tensor:
@@ -1333,6 +1333,8 @@ class Methods(Handle):
     def gather(self, dim: int, index: Any) -> Tensor:
         r"""out[i, j, k] = x[i, index[i, j, k], k] for dim=1, and so on; the result has the index's shape."""
     def take_along_dim(self, index: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
+        r"""`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
+    def take_along_axis(self, index: Any, dim: int | None=None, *, axis: int | None=None) -> Tensor:
         r"""`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row."""
     def index_select(self, dim: int, index: Any) -> Tensor:
         r"""The positions `index` (one axis) of an axis."""
@@ -1420,6 +1422,8 @@ class Methods(Handle):
         r"""The tensor in at most `chunks` pieces of equal size along an axis (the last may be smaller); an axis of size 0
         gives `chunks` empty ones."""
     def unbind(self, dim: int=0) -> tuple[Tensor, ...]:
+        r"""The slices at each position of an axis, without that axis."""
+    def unstack(self, dim: int=0) -> tuple[Tensor, ...]:
         r"""The slices at each position of an axis, without that axis."""
     def unfold(self, dim: int, size: int, step: int=1) -> Tensor:
         r"""The windows of `size` elements along an axis, `step` apart; the elements of a window are the last axis."""
@@ -1791,8 +1795,6 @@ class Methods(Handle):
     def update_slice(self, value: Any, starts: Sequence[Any]) -> Tensor:
         r"""The tensor with `value` written into the part that begins at `starts`: for each axis an int, a symbolic size, or
         an integer tensor of one element."""
-    def take_along_axis(self, index: Any, axis: int | None=None, *, dim: int | None=None) -> Tensor:
-        r"""`take_along_dim`, by NumPy's name."""
     def scatter_reduce(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:
         r"""This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0)."""
     def scatter_reduce_(self, dim: int, index: Any, src: Any, reduce: str, include_self: bool=True) -> Tensor:

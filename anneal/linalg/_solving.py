@@ -383,9 +383,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     count = x.shape[-1] if N is None else N
     if count < 1:
         raise ShapeError(f"linalg.vander: N is at least 1, not {count}")
-    wide = x.unsqueeze(-1).expand((*x.shape, count - 1))
-    ones = x.new_ones((*x.shape, 1))
-    return Tensor.cat([ones, wide.cumprod(-1)], -1) if count > 1 else ones
+    return x.reshape(-1).vander(count, True).reshape(*x.shape, count)
 
 
 @on_device

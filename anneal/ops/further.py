@@ -290,17 +290,6 @@ def matrix_transpose(x: Tensor) -> Tensor:
     return x.mT
 
 
-@function("view")
-def unstack(x: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
-    """Another name of `unbind`.
-
-    >>> from anneal.tensor import Tensor
-    >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unstack()]
-    [[1, 2], [3, 4]]
-    """
-    return x.unbind(axis)
-
-
 @function
 def bitwise_invert(x: Tensor) -> Tensor:
     """Another name of `bitwise_not`.

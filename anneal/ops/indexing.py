@@ -97,7 +97,7 @@ def _fits(dim: int, small: Ints, big: Ints, whose: str) -> int:
     return at
 
 
-@function
+@function("alias=take_along_axis")
 def take_along_dim(x: Tensor, index: Any, dim: int | None = None) -> Tensor:
     """`gather`, whose index broadcasts and may count from the end; without an axis, from the flat row.
 

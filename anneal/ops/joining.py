@@ -13,10 +13,12 @@ from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.checks import axis_in, axis_of, broadcast_shapes, int_args, is_tensor, need_axes, said, whole
+from anneal.ops.creation import meshgrid
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import values_now
 from anneal.ops.inputs import along, places
-from anneal.ops.nodes import BOOL, broadcast, cut, every, grown, moved, permute, reshape, resized, row_shape, shrink
+from anneal.ops.nodes import BOOL, cut, grown, moved, permute, resized
+from anneal.ops.pooling import windows_of
 from anneal.uop import Op, promote
 
 
@@ -127,7 +129,7 @@ def chunk(x: Tensor, chunks: int, dim: int | None = None) -> tuple[Tensor, ...]:
     return x.split(max(1, -(-n // chunks)), a) if n else (x,) * chunks
 
 
-@function("function_alias=unbind_copy view array_api=unstack")
+@function("alias=unstack function_alias=unbind_copy view array_api=unstack")
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices at each position of an axis, without that axis.
 
@@ -160,17 +162,9 @@ def unfold(x: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
     if not size:  # of nothing there are as many, all empty
         s = x.shape
         return x.narrow(a, 0, 0).reshape(*resized(s, a, n // step + 1), 0)
-    u = moved(x.uop, a, -1)
-    rest = u.shape[:-1]
-    out = (n - size) // step + 1
-    # `size` copies laid end to end and read back in rows one longer: row j starts j elements further on
-    copies = size + 1
-    u = reshape(broadcast(reshape(u, (*rest, 1, n)), (*rest, copies, n)), (*rest, copies * n))
-    u = reshape(shrink(u, ((0, size * (n + 1)),)), (*rest, size, n + 1))
-    u = shrink(u, ((0, (out - 1) * step + 1),))
-    u = every(u, len(rest) + 1, step)
-    order = [*range(a), len(rest) + 1, *range(a, len(rest)), len(rest)]
-    return x._new(permute(u, order))
+    u = windows_of(moved(x.uop, a, -1), (size,), (step,), (1,))
+    last = x.ndim - 1  # the axis of the places in a window, before that of the windows
+    return x._new(permute(u, [*range(a), last + 1, *range(a, last), last]))
 
 
 def members_of(first: Any, others: tuple[Any, ...], axis: int | None) -> tuple[list[Tensor], int]:
@@ -358,9 +352,8 @@ def cartesian_prod(x: Tensor, *others: Any) -> Tensor:
         raise ShapeError(f"cartesian_prod: takes vectors, not shapes {[p.shape for p in parts]}")
     if len(parts) == 1:
         return x
-    whole = tuple([p.shape[0] for p in parts])
-    wide = [p.reshape(row_shape(whole[i], i, len(parts))).expand(whole).reshape(-1) for i, p in enumerate(parts)]
-    return wide[0].stack(*wide[1:], dim=1)
+    wide = [p.reshape(-1) for p in meshgrid(*parts)]
+    return wide[0].stack(*wide[1:], dim=1)  # type: ignore[no-any-return]
 
 
 @function

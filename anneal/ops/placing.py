@@ -30,18 +30,6 @@ _in_place = function("in_place")
 # Every result is a new tensor. Repeated positions are settled in a fixed order, so results are the same every time.
 
 
-@function
-def take_along_axis(x: Tensor, index: Any, axis: int | None = None) -> Tensor:
-    """`take_along_dim`, by NumPy's name.
-
-    >>> from anneal.tensor import Tensor
-    >>> Tensor([[1, 2], [3, 4]]).take_along_axis(Tensor([[1], [0]]), axis=1)
-    Tensor([[2],
-            [3]], dtype=int32)
-    """
-    return x.take_along_dim(index, axis)
-
-
 @_in_place
 def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, include_self: bool = True) -> Tensor:
     """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
@@ -440,11 +442,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     if x.ndim != 2:
         raise ShapeError(f"pdist: takes a matrix of points by coordinates, not shape {x.shape}")
     _need_order(p)
-    n = x.shape[0]
-    pairs = [(i, j) for i in range(n) for j in range(i + 1, n)]
-    if not pairs:
-        return x.reshape(-1)[:0]
-    first, second = ([pair[k] for pair in pairs] for k in (0, 1))
+    first, second = np.triu_indices(x.shape[0], 1)
     return (x[first] - x[second]).norm(p if x.shape[-1] else 1.0, 1)
 
 
@@ -464,14 +462,9 @@ def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
     count = x.shape[0] if N is None else N
     if N is not None and N < 0:
         raise ShapeError(f"vander: N is a count, not {N}")
-    if not x.dtype.is_float:
-        exact = x.reshape(-1, 1).expand(x.shape[0], max(count - 1, 0)).cumprod(1)  # from the first power on
-        exact = exact.new_ones(x.shape[0], min(count, 1)).cat(exact, dim=1)
-        return exact if increasing else exact.flip(1)
-    if not count:
-        return x.reshape(-1, 1)[:, :0]
-    first, *rest = [x**k for k in range(count)][:: 1 if increasing else -1]
-    return first.stack(*rest, dim=1)
+    powers = x.reshape(-1, 1).expand(x.shape[0], max(count - 1, 0)).cumprod(1)  # from the first on
+    powers = powers.new_ones(x.shape[0], min(count, 1)).cat(powers, dim=1)
+    return powers if increasing else powers.flip(1)
 
 
 @function
