@@ -292,7 +292,20 @@ def window(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """A formula of places, floats of 32 bits or more; of one place, 1."""
+    """A formula of places, 0 to `window_length` - 1, of shape (window_length,); of one place, 1.
+
+    Args:
+        name: what messages call it.
+        formula: the formula, of the places and the number of steps.
+        window_length: the number of places.
+        periodic: whether the place after the last is the first again.
+        dtype: a float; float32 by default.
+        device: the device's name.
+        requires_grad: whether the result does.
+
+    >>> window("triangle", triangle, 4)
+    Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
+    """
     kind = _or_float(dtype)
     if not kind.is_float:
         raise ArgumentError(f"a window is made of floats, not {kind.name}")
@@ -304,7 +317,14 @@ def window(
 
 
 def cosines(*parts: float) -> Formula:
-    """The sum of cosines of whole turns, with every second part taken off."""
+    """The formula of the sum of cosines of whole turns, with every second part taken off, in the shape of the places.
+
+    Args:
+        parts: the factor of each.
+
+    >>> window("hann", cosines(0.5, 0.5), 4).round(3)
+    Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
+    """
 
     def formula(places: Tensor, steps: float) -> Tensor:
         turns = places * (2 * math.pi / steps)
@@ -317,12 +337,27 @@ def cosines(*parts: float) -> Formula:
 
 
 def triangle(places: Tensor, steps: float) -> Tensor:
-    """Bartlett's window: straight up to 1 and down again."""
+    """Bartlett's window: straight up to 1 and down again, in the shape of the places.
+
+    Args:
+        places: 0, 1, and so on.
+        steps: how many there are up to the end.
+
+    >>> triangle(arange(3).float(), 2.0)
+    Tensor([0., 1., 0.], dtype=float32)
+    """
     return 1.0 - (places * (2.0 / steps) - 1.0).abs()
 
 
 def kaisers(beta: float) -> Formula:
-    """Bessel's function i0 of `beta` times a half circle, over that of beta."""
+    """The formula of Bessel's function i0 of `beta` times a half circle, over that of beta, in the shape of the places.
+
+    Args:
+        beta: how narrow it is.
+
+    >>> window("kaiser", kaisers(0.0), 3)
+    Tensor([1., 1., 1.], dtype=float32)
+    """
 
     def formula(places: Tensor, steps: float) -> Tensor:
         from anneal.ops.gamma import i0e  # scaled: i0 overflows

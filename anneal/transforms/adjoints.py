@@ -48,7 +48,7 @@ def expanded(g: UOp, x: UOp, y: UOp) -> UOp:
 
 
 def begins(pairs: Pairs) -> tuple[Size, ...]:
-    """Where the kept part begins along each axis: what was padded is cut off, and zeros lie around what was cut out."""
+    """The begin of the kept part along each axis: what was padded is cut off, and zeros lie around what was cut out."""
     return tuple([b for b, _ in pairs])
 
 

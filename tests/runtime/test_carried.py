@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -156,7 +157,7 @@ def _calls(step: Step, n: int) -> int:
     def turn() -> None:
         step(n)
 
-    return counted(turn).calls
+    return counted(cast("FunctionType", turn)).calls
 
 
 @pytest.mark.parametrize("name", LOOPS)
