@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes, factor
 from anneal.ops.inputs import computes_numbers, computes_single, scales
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, detached, elementwise, weak_const
 from anneal.ops.precision import check_growth
@@ -347,7 +347,7 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
     product = x._lift(a).mul(b)
     if isinstance(value, float) and x.dtype.is_int and product.dtype.is_int:
         value = int(value)
-    return x + product.mul(value)
+    return x + product.mul(factor("value", value))
 
 
 @function("in_place autocast=widest single")
@@ -359,7 +359,7 @@ def addcdiv(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
     >>> Tensor([1.0, 1.0]).addcdiv(Tensor([2.0, 6.0]), Tensor([2.0, 3.0]), value=10)
     Tensor([11., 21.], dtype=float32)
     """
-    return x + x._lift(a).div(b).mul(value)
+    return x + x._lift(a).div(b).mul(factor("value", value))
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------

@@ -45,15 +45,13 @@ from anneal.runtime.nodes import (
     note_assigned,
     note_become,
     note_constants,
-    note_detached,
     note_made,
-    numbers_of,
     seen,
     shown,
     sources_of,
     storage_of,
 )
-from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of
+from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of, numbers_of
 
 from anneal.runtime.late import (  # isort: skip
     PLAIN, Varies, become_late, call as call_late, composite, made_number, number, register as register_late,

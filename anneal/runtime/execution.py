@@ -19,10 +19,9 @@ from anneal.runtime.late import RUNS, become_late
 from anneal.runtime.launch import rounds_of
 
 from anneal.runtime.nodes import (  # isort: skip
-    LEARNED, has_calls, is_computed_late, is_open, is_realized, mask_of, memory_of, needed, numbers_of, seen,
-    storage_of,
+    LEARNED, has_calls, is_computed_late, is_open, is_realized, mask_of, memory_of, needed, seen, storage_of,
 )  # fmt: skip
-from anneal.runtime.numbering import EXPANDING, Late, Numbering, at_once, lazy_node, numbering_of, reset
+from anneal.runtime.numbering import EXPANDING, Late, Numbering, at_once, lazy_node, numbering_of, numbers_of, reset
 from anneal.runtime.repeats import StepsAgain, launched, tell_launch
 from anneal.runtime.steps import Exchange, Launch, Storages
 from anneal.runtime.turns import called

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from itertools import compress, count
 from types import CodeType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -353,7 +352,6 @@ MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 HOLE = "hole"
 # bits of masks: that a lazy tensor that became a leaf is below, that a loop is, and that of the number 0
 LEAF, CALLS, FIRST = 2, 4, 8
-_ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _OPEN = frozenset((Op.VARIABLE, Op.BIND, Op.HOST_CALL, Op.PARAM))
 
 
@@ -433,17 +431,6 @@ class _Learned:
 LEARNED = _Learned()
 
 
-def note_detached(u: UOp) -> None:
-    """Note that a tensor is detached. If a realize left it lazy, a loop goes on from its values, and they are computed
-    along with others in the next rounds.
-
-    Args:
-        u: the tensor's node.
-    """
-    if left := LEARNED.left.get(u):
-        LEARNED.detach(left[0])
-
-
 def mask_of(template: UOp) -> int:
     """The numbers in a template, as bits from `FIRST` on; below are what `is_open` looks at, `LEAF` and `CALLS`."""
     found = LEARNED.masks.get(template)
@@ -491,13 +478,3 @@ def has_calls(template: UOp) -> bool:
         template: the template.
     """
     return bool(mask_of(template) & CALLS)
-
-
-def numbers_of(template: UOp) -> list[int]:
-    """The numbers in a template, rising."""
-    return bits(mask_of(template) // FIRST)
-
-
-def bits(mask: int) -> list[int]:
-    """The positions of the ones in a number of many bits, rising. They are found in its text, which is faster."""
-    return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))

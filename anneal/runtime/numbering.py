@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress, count
 from typing import Any
 from weakref import ref
 
@@ -17,12 +18,13 @@ from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, Handle, Ref
 
 from anneal.runtime.nodes import (  # isort: skip
-    FIRST, HOLE, LEAF, LEARNED, MAX_LINES, bits, call_of, has_leaf, is_realized, mask_of, numbers_of,
+    FIRST, HOLE, LEAF, LEARNED, MAX_LINES, call_of, has_leaf, is_realized, mask_of,
 )  # fmt: skip
 from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_of
 
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
+_ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 
 _moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
@@ -232,7 +234,8 @@ class Numbering:
                 template = late.template
                 self.used.add(template)
             else:
-                template = self.template(t.uop) if late is None and t._base is None else self.of(t)
+                plain = late is None and (t._base is None or t._wants)
+                template = self.template(t.uop) if plain else self.of(t)
                 if not t._used:
                     t._used = SEEN
                 mask = LEARNED.masks.get(template)
@@ -346,7 +349,7 @@ class Numbering:
                 if found := origin():
                     needed |= mask_of(found.template)
             leaves, self.leaves = self.leaves, [None] * len(self.leaves)
-            for n in bits(needed // FIRST):
+            for n in _bits(needed // FIRST):
                 self.leaves[n] = leaves[n]
             self.known, self.nodes, self.tensors = {}, {}, live
 
@@ -435,6 +438,16 @@ class Late:
             return u
 
 
+def numbers_of(template: UOp) -> list[int]:
+    """The numbers in a template, rising."""
+    return _bits(mask_of(template) // FIRST)
+
+
+def _bits(mask: int) -> list[int]:
+    """The positions of the ones in a number of many bits, rising. They are found in its text, which is faster."""
+    return list(compress(count(), f"{mask:b}"[::-1].encode().translate(_ONES)))
+
+
 def lazy_node(t: Handle | None) -> UOp | None:
     """The node of a tensor that is lazy."""
     if t is None or t.late or not t.uop.weak or is_realized(t.uop):
@@ -488,7 +501,8 @@ def reset(n: Numbering | None) -> None:
     """Begin a new numbering, since something was computed."""
     noted = [(t, u, line) for r, line in tuple(here.plain) if (u := lazy_node(t := r())) is not None]
     LEARNED.outlived.extend([(ref(u), line) for t, u, line in noted if t._leaf])
-    LEARNED.carry([line for t, _, line in noted if t._wants and t._leaf])  # nothing may ever read it
+    if left := [line for t, _, line in noted if t._wants and t._leaf]:  # nothing may ever read it
+        LEARNED.carry(left)
     for t, u, line in noted:
         if not (t._leaf or t._spent):
             LEARNED.leave(u, line)

@@ -24,7 +24,7 @@ from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, 
 
 from anneal.runtime import (  # isort: skip
     SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, made_number, needed, note_assigned, note_become, note_detached, note_made, register_late,
+    is_computed_late, made_number, needed, note_assigned, note_become, note_made, register_late,
     resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
@@ -390,8 +390,6 @@ class Tensor(Methods):
         Tensor([3.], dtype=float32)
         """
         u = self.uop
-        if self._wants:
-            note_detached(u)
         return self._new_plain(detached(u) if self._wants else u)
 
     @staticmethod

@@ -22,7 +22,7 @@ from anneal.backend import get_device
 from anneal.rewrite import forget
 from anneal.schedule import clear_cache
 from anneal.tensor import Tensor
-from anneal.uop import Arena, Op, Recent, UOp, alu, const, dtypes
+from anneal.uop import Arena, Op, Recent, UOp, Weighed, alu, const, dtypes
 from tests.fuzz.test_mutations import (
     dropped_barrier,
     gate_off_by_one,
@@ -243,7 +243,7 @@ def wrong_numpy() -> Iterator[None]:
     with (
         settings.override(cpu="numpy"),
         mock.patch.dict(table, {Op.TANH: np.arctan}),
-        mock.patch.object(device, "_programs", Recent(1024)),
+        mock.patch.object(device, "_programs", Weighed(1024, 1024)),
     ):
         yield
 
