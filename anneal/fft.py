@@ -57,7 +57,8 @@ def _of_pairs(x: Tensor) -> int:
             "them of real numbers, and rfft takes those"
         )
     u = _unmoved(x.uop)
-    if u.op is Op.MUL and all(_unmoved(v).op is Op.HOST_CALL and "fft." in str(_unmoved(v).arg[0].key) for v in u.src):
+    factors = [_unmoved(v) for v in u.src] if u.op is Op.MUL else []
+    if factors and all(v.op is Op.HOST_CALL and "fft." in str(v.arg[0].key) for v in factors):
         raise DTypeError(
             "fft: a product of two transforms multiplies real parts with real parts and imaginary parts with imaginary "
             "ones; that of complex numbers is stack([a * c - b * d, a * d + b * c], -1), where a, b = x.unbind(-1) and "

@@ -31,7 +31,8 @@ def _nearest(a: Tensor, b: Tensor, part: Any, low: Any) -> Tensor:
     return choose(far, b, a) if is_tensor(far) else b if far else a
 
 
-# What a quantile is of two neighbours, where it lies between them and the lower's place: numbers, or tensors.
+# The quantile between neighbours a and b, by method: `part` of the way from a to b, and the place `low` of a, are
+# numbers or tensors.
 _BETWEEN: dict[str, Callable[[Tensor, Tensor, Any, Any], Tensor]] = {
     "linear": lambda a, b, part, low: a.lerp(b, part),
     "lower": lambda a, b, part, low: a,

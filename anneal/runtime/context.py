@@ -224,7 +224,7 @@ def note_plain(owner: object, name: str, before: Any, value: Any) -> None:
     """
     tensors, r = here.tensors, ref(owner)
     _, first, _ = tensors.plain.pop((id(r), name), (r, before, before))
-    if first != value or not same_plain(first, value):
+    if first != value or not same_plain(first, value):  # a call less, as a rule
         tensors.plain[id(r), name] = r, first, value
     tensors.changes += 1
     tensors.outdated, tensors.generation = f"{type(owner).__name__}.{name} was set", 0

@@ -1,4 +1,5 @@
-"""Nodes that show memory, and the memory that a node shows: of symbolic size a part of it."""
+"""Nodes that show memory, and the memory that a node shows: of symbolic size a part of it. Templates of nodes, and what
+loops have shown of them."""
 
 from __future__ import annotations
 
@@ -364,8 +365,8 @@ class _Learned:
         # nodes that a realize left lazy, through which gradients flow: the line that made each, which realize it was,
         # and out of how many such of that line, from earlier ones, it was made
         self.left: WeakKeyDictionary[UOp, tuple[Line, int, int]] = WeakKeyDictionary()
-        self.detached: set[Line] = set()  # lines of those that were detached: a loop goes on from their values
-        self.growing: set[Line] = set()  # lines of those that were made out of more and more others
+        self.detached: set[Line] = set()  # lines from whose values alone a loop goes on
+        self.growing: set[Line] = set()  # lines that make each result out of more and more earlier ones
         # graphs that a realize left lazy, and their lines
         self.outlived: deque[tuple[ref[UOp], Line]] = deque(maxlen=256)
 

@@ -310,7 +310,7 @@ class Numbering:
         """
         out, below, rest, n = [], mask_of(root), list(self.passed), len(self.passed)
         while found := [u for u in rest if mask_of(self.known[u]) & below]:
-            rest = [u for u in rest if u not in found]
+            rest = [u for u in rest if not mask_of(self.known[u]) & below]
             for u in found:
                 made = u.arg.made_by if call_of(u) is None else None
                 template = self.moved(made, False) if made.__class__ is Late else None

@@ -134,7 +134,7 @@ def test_a_long_sequence_is_a_loop_of_the_same_steps(name: str, monkeypatch: pyt
 
 
 def test_a_packed_sequence_has_the_values_that_it_shows(device: str) -> None:
-    """Those of `data`, and of the padded tensor at the time, whose padding does not count."""
+    """A layer reads `data`, and the padded tensor that it was packed from while that is unchanged, without padding."""
     layer = nn.GRU(2, 3).to(device)
     x = Tensor(np.arange(12.0, dtype=np.float32).reshape(3, 2, 2) / 10, device=device)
     x[2, 1] = float("nan")

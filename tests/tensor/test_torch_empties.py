@@ -13,7 +13,7 @@ from tests.tensor.torch_empties import CALLS, PATH, called, told
 
 VALUES: dict[str, Any] = json.loads(PATH.read_text())["values"]
 assert VALUES.keys() == set(CALLS), "run python -m tests.tensor.torch_empties, which needs torch"
-# What differs on purpose, by a part of the call.
+# Results that differ from torch's on purpose: a part of the call's text, and the reason.
 DIFFERENT = {
     "), ())": "a reduction over no axes reduces nothing",
     "an.unique_consecutive(": "slices without elements are equal, torch refuses them",
@@ -33,7 +33,7 @@ DIFFERENT = {
 
 
 def outcome(call: str) -> Any:
-    """What a call gives, or the classes of its error."""
+    """The result of a call as JSON, or the names of its error's classes."""
     try:
         return json.loads(json.dumps(told(called(an, call))))
     except Exception as error:

@@ -163,7 +163,7 @@ CALLS = list(dict.fromkeys(_calls()))
 
 
 def called(an: Any, call: str) -> Any:
-    """What a call makes, in torch or in anneal."""
+    """The result of the text of a call, where `an` is torch or anneal."""
 
     def slope(f: Any, x: Any) -> Any:
         f(x.requires_grad_()).backward()

@@ -118,7 +118,7 @@ CALLS = [
 
 
 def called(an: Any, call: str) -> object:
-    """What a call makes, in torch or in anneal."""
+    """The result of the text of a call, where `an` is torch or anneal."""
     names = {"an": an, "F": an.nn.functional, "X": an.ones(2, 3, 4), "B": an.tensor([True])}
     return eval(call, names | {"I": an.tensor([[1, 2, 3]]), "J": an.tensor([1, 2])})
 

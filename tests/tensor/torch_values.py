@@ -82,7 +82,7 @@ CALLS = [
 
 
 def called(an: Any, call: str) -> Any:
-    """What a call makes, in torch or in anneal."""
+    """The result of the text of a call, where `an` is torch or anneal."""
     image = (an.arange(144).reshape(2, 3, 4, 6) * 37 % 256).to(an.uint8)
     return eval(
         call,
