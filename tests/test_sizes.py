@@ -38,6 +38,7 @@ FEATURES: dict[str, dict[str, int]] = {
     # each round of truncated backpropagation, and of sampling with gradients on, computed all rounds before
     "states with gradients that loops carry on": {"runtime": 10, "ops": 1},
     "WebGPU's commands recorded by one call of C": {"backend": 6},
+    "a loss that is read after each step, copied by the step": {"backend": 5},
     "parts of results by torch's names": {"linalg": 1},
     "captures that come back with the attributes that they were made with": {"runtime": 5, "nn": 1},
     # draws and probabilities that were wrong, silently, or never ended, of small and of large numbers

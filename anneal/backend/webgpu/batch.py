@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -13,9 +13,8 @@ import numpy as np
 import wgpu
 
 from anneal.backend.device import Batch, Timed
-from anneal.backend.promises import Promise
 from anneal.backend.webgpu.opened import OpenAdapter
-from anneal.backend.webgpu.queue import Buffers, DeviceBuffer, Dispatch, WebGpuProgram, gpu_errors, translated
+from anneal.backend.webgpu.queue import Buffers, DeviceBuffer, Dispatch, Transfer, WebGpuProgram, gpu_errors, translated
 from anneal.errors import DeviceError
 from anneal.frozen import frozen
 from anneal.uop.sizes import Sizes, evaluator
@@ -108,10 +107,17 @@ def sections(uses: Sequence[BufferUse]) -> list[Section]:
 # A program, its buffers by slot, and its bind group on them.
 BoundCall = tuple[WebGpuProgram, Buffers, Any]
 
+Pieces = Sequence[tuple[Any, int]]  # buffers that are read, and the bytes of each
+Copies = tuple[Pieces, Transfer]
+Recorded = tuple[Callable[[], list[Any]], Copies | None]  # what finishes the commands of a run, and the copies in them
+
 # A workgroup that leaves at once costs about a nanosecond; commands recorded anew cost microseconds.
 _MANY_WORKGROUPS = 4096
 _QUERIES = 4096  # the most that one query set may hold
 _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
+# A loop that reads its loss after each step is spared a submission: the step's own copies the loss for the host.
+_READ_BYTES = 1 << 16  # at most
+_UNREAD = 3  # runs in a row whose copies nobody read, after which none are made
 
 
 def _use(program: WebGpuProgram, buffers: Buffers) -> BufferUse:
@@ -142,8 +148,12 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         self._passes = [self._handles]
         self._places = [(self._handles, n) for n in range(len(calls))]
         self._fences: list[Dispatch] = []
-        self._ready: deque[Promise[list[Any]]] = deque()  # the commands of the next runs
-        self._runs = 0
+        # the commands of the next runs, each with the copies that it makes for the host
+        self._ready: deque[Recorded] = deque()
+        self._runs = self._unread = 0
+        self._read: Pieces | None = None  # the buffers that the next runs copy for the host: it reads them after each
+        self._asked: Pieces | None = None  # those that it read last
+        self._copied: Copies | None = None  # by the last run
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
         self._large = [
             (n, evaluator((kernel.launch.needed,)), kernel.grid)
@@ -178,19 +188,40 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         queue = self.device.queue
         self._set_variables()
         try:
-            ready = self._ready.popleft().result() if self._ready else self._finish(self._encode())
-            queue.submit(*ready)
+            if self._copied is not None:  # nobody read it
+                queue.let_go(self._copied[1])
+                self._unread += 1
+                if self._unread == _UNREAD:
+                    self._read = self._asked = None
+            finished, copies = self._ready.popleft() if self._ready else self._recorded()
+            queue.submit(*finished())
+            queue.latest, self._copied = self, copies and (copies[0], queue.submitted(copies[1]))
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
             while self._runs > 1 and len(self._ready) < _IN_FLIGHT:
-                self._ready.append(self.device.finisher.submit(partial(self._finish, self._encode())))
+                finished, copies = self._recorded()
+                self._ready.append((self.device.finisher.submit(finished).result, copies))
         except gpu_errors() as e:
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
 
-    def _encode(self) -> list[Any]:
-        return [self.device.queue.encode(p) for p in self._passes]
+    def _recorded(self) -> Recorded:
+        queue = self.device.queue
+        encoders = [queue.encode(p) for p in self._passes]
+        copies = (self._read, queue.staged(self._read, encoder=encoders[-1])) if self._read else None
+        return partial(self._finish, encoders), copies
+
+    def copied(self, pieces: Pieces) -> Transfer | None:
+        """The copies that the last run made of these buffers, if it did; the host reads them now."""
+        found, self._copied, self._unread = self._copied, None, 0
+        if pieces == self._asked and sum([nbytes for _, nbytes in pieces]) <= _READ_BYTES:
+            self._read = pieces
+        self._asked = pieces
+        if found is None or found[0] == pieces:
+            return found and found[1]
+        self.device.queue.let_go(found[1])
+        return None
 
     def _finish(self, encoders: list[Any]) -> list[Any]:
         return [self.device.queue.finish(e) for e in encoders]

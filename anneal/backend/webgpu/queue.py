@@ -168,6 +168,7 @@ class Queue:
         self._kept: list[Bytes] = []  # arrays that were read
         self._crew = Crew(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
+        self.latest: Any = None  # the batch that was submitted last, while nothing else was asked for since
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
         self._written = False  # does data wait for a submission?
@@ -194,7 +195,7 @@ class Queue:
 
     def encode(self, dispatches: Handles) -> Any:
         """A pass over `dispatches`, as an encoder to be finished once."""
-        encoder = self.gpu.create_command_encoder()
+        encoder = self._encoder()
         compute_pass = encoder.begin_compute_pass()
         self.record(compute_pass, dispatches)
         compute_pass.end()
@@ -207,7 +208,7 @@ class Queue:
 
     def submit(self, *commands: Any) -> None:
         """Submit the copies that wait and then `commands`."""
-        waiting, self._copies = self._copies, None
+        waiting, self._copies, self.latest = self._copies, None, None
         self._touched.clear()
         self._written = False
         # blocks of their own: wgpu-native ends the process if it is given commands that were not finished
@@ -224,15 +225,16 @@ class Queue:
 
     def copy(self, source: Any, destination: Any, nbytes: int) -> None:
         """Copy the first `nbytes` from buffer to buffer, before whatever is submitted next."""
+        self.latest = None
         self._touched |= {id(source), id(destination)}
         with self._guard:
-            self._copy(source, 0, destination, 0, nbytes)
+            self._copy(self._gathered(), source, 0, destination, 0, nbytes)
 
     def write(self, buffer: Any, data: Array) -> None:
         """Copy contiguous host data in, before whatever is submitted next. `data` may change afterwards."""
         if id(buffer) in self._touched:
             self.submit()  # data goes in before the copies that wait, whatever was asked for first
-        self._written = True
+        self._written, self.latest = True, None
         if data.nbytes > _PIECE:
             data = data.reshape(-1).view(np.uint8)
             pieces = [(start, data[start : start + _PIECE]) for start in range(0, data.size, _PIECE)]
@@ -254,27 +256,43 @@ class Queue:
         return self.end_read(self.start_read(pieces), lambda views: [v.copy() for v in views])
 
     def start_read(self, pieces: Sequence[tuple[Any, int]], begin: int = 0) -> Transfer:
-        """Submit copies of the first bytes of several buffers into staging memory; `end_read` waits for them.
+        """Submit copies of the first bytes of several buffers into staging memory; `end_read` waits for them. A batch
+        that was just submitted may have made them.
 
         Args:
             begin: the byte of each buffer from which on it is read.
         """
+        if self.latest is not None and begin == 0 and (made := self.latest.copied(pieces)):
+            return made  # type: ignore[no-any-return]
+        made = self.staged(pieces, begin)
+        self.submit()
+        return self.submitted(made)
+
+    def staged(self, pieces: Sequence[tuple[Any, int]], begin: int = 0, encoder: Any = None) -> Transfer:
+        """Copy the bytes into staging memory, by `encoder` or before whatever is submitted next."""
         sizes = [nbytes for _, nbytes in pieces]
         starts = _starts(sizes)
         room = rounded(starts[-1])
         staging = self._spare.take(room) or self.gpu.create_buffer(size=room, usage=_STAGING)
         with self._guard:
             for start, (buffer, nbytes) in zip(starts, pieces):
-                self._copy(buffer, begin, staging, start, nbytes)
-        self.submit()
-        return Transfer(staging, room, starts, sizes, self._submitted(), self._submissions)
+                self._copy(encoder or self._gathered(), buffer, begin, staging, start, nbytes)
+        return Transfer(staging, room, starts, sizes)
+
+    def submitted(self, made: Transfer) -> Transfer:
+        """`made`, whose copies are in the last submission."""
+        return made._replace(after=self._submitted(), number=self._submissions)
+
+    def let_go(self, made: Transfer) -> None:
+        """Have the staging memory used again."""
+        self._spare.give(made.room, made.room, made.memory)
 
     def end_read(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
         """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
         after the read is not waited for, where the library can tell."""
         made = self._map(reading, use)
         self._ended = max(self._ended, reading.number)
-        self._spare.give(reading.room, reading.room, reading.memory)
+        self.let_go(reading)
         return made
 
     def _read_long(self, buffer: Any, nbytes: int) -> Bytes:
@@ -327,6 +345,7 @@ class Queue:
 
     def empty_cache(self) -> None:
         """Give back the staging memory that is kept."""
+        self.latest = None
         self._spare.clear()
         self._given.clear()
         self._kept.clear()
@@ -343,10 +362,17 @@ class Queue:
     def _submit(self, commands: list[Any]) -> None:
         self.gpu.queue.submit(commands)
 
-    def _copy(self, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+    def _encoder(self) -> Any:
+        return self.gpu.create_command_encoder()
+
+    def _gathered(self) -> Any:
+        """The encoder of the copies that go before whatever is submitted next."""
         if self._copies is None:
-            self._copies = self.gpu.create_command_encoder()
-        self._copies.copy_buffer_to_buffer(source, begin, destination, offset, nbytes)
+            self._copies = self._encoder()
+        return self._copies
+
+    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+        encoder.copy_buffer_to_buffer(source, begin, destination, offset, nbytes)
 
     def _write(self, buffer: Any, offset: int, data: Array) -> None:
         self.gpu.queue.write_buffer(buffer, offset, data)
@@ -414,7 +440,7 @@ class DirectQueue(Queue):
                 if dispatches.packed is None:
                     dispatches.packed = self._recorder(dispatches)
                 return self._ffi.cast("WGPUCommandEncoder", dispatches.packed())
-            encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, null)
+            encoder = self._encoder()
             handle = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
             self._record(handle, dispatches)
             lib.wgpuComputePassEncoderEnd(handle)
@@ -427,12 +453,12 @@ class DirectQueue(Queue):
         lib.wgpuCommandEncoderRelease(encoder)
         return self._ffi.gc(commands, lib.wgpuCommandBufferRelease)
 
-    def _copy(self, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
-        lib = self._lib
-        if self._copies is None:
-            self._copies = lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
-        lib.wgpuCommandEncoderCopyBufferToBuffer(
-            self._copies, source._internal, begin, destination._internal, offset, nbytes
+    def _encoder(self) -> Any:
+        return self._lib.wgpuDeviceCreateCommandEncoder(self._device, self._ffi.NULL)
+
+    def _copy(self, encoder: Any, source: Any, begin: int, destination: Any, offset: int, nbytes: int) -> None:
+        self._lib.wgpuCommandEncoderCopyBufferToBuffer(
+            encoder, source._internal, begin, destination._internal, offset, nbytes
         )
 
     def _write(self, buffer: Any, offset: int, data: Array) -> None:
@@ -458,11 +484,10 @@ class DirectQueue(Queue):
         self._lib.wgpuBufferUnmap(given.memory._internal)
         with self._guard:
             for start, size, buffer in zip(given.starts, given.sizes, buffers):
-                self._copy(given.memory, start, buffer, 0, -(-size // 4) * 4)
+                self._copy(self._gathered(), given.memory, start, buffer, 0, -(-size // 4) * 4)
         self.submit()
         if sum([size * len(kept) for size, kept in self._given.items()]) + given.room <= _SPARE_BYTES:
-            done = given._replace(after=self._submitted(), number=self._submissions)
-            self._given.setdefault(given.room, deque()).append(done)
+            self._given.setdefault(given.room, deque()).append(self.submitted(given))
 
     def _bytes(self, mapped: Callable[..., Any], handle: Any, size: int) -> Bytes:
         """The first bytes of a buffer that is mapped."""
