@@ -157,7 +157,7 @@ def _c2r(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
 
 
 def _conjugate(z: Tensor) -> Tensor:
-    return z * Tensor(np.array([1, -1], z.dtype.name), device=z.device)
+    return z * (1 - 2 * Tensor.arange(2, device=z.device))
 
 
 def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
@@ -424,9 +424,8 @@ def complex_to_real(x: Tensor, axis: int, n: int) -> Tensor:
 
     def transpose(g: Tensor) -> Tensor:
         # the elements between the ends stand for two, themselves and their conjugates
-        k = np.arange(counted)
-        weights = np.where((k == 0) | (2 * k == n), 1.0, 2.0).reshape([-1, *[1] * (-axis)])
-        return real_to_complex(g, axis) * Tensor(weights.astype(g.dtype.name), device=g.device)
+        k = Tensor.arange(counted, device=g.device).reshape(-1, *[1] * (-axis))
+        return real_to_complex(g, axis) * (2 - (k.eq(0) | (2 * k).eq(n)).int())
 
     def compute(a: Array) -> Array:
         return np.fft.irfft(_complex(a), n, axis=axis, norm="forward")

@@ -339,6 +339,7 @@ def _views(function: Fun, name: str) -> bool:
 
 # Files of ops whose calls have side effects, or results that do not follow from their arguments.
 _AT_ONCE = frozenset([f"anneal.ops.{name}" for name in ("creation", "dynamic", "inplace", "random")])
+_OF_OPS = "anneal.ops.", "anneal.linalg.", "anneal.fft", "anneal.special"
 # what they compute with what they draw, or make of a number, are ops of their own
 _DRAW_FIRST = frozenset(("dropout", "gumbel_softmax", "new_full", "new_tensor"))
 
@@ -350,7 +351,7 @@ def _defers(function: Fun) -> bool:
     if at == "anneal.tensor._tensor":
         return hasattr(function, "is_op")
     first = function.__name__ in _DRAW_FIRST or function.__annotations__.get("return") == "bool"
-    return at.startswith("anneal.ops.") and at not in _AT_ONCE and not first
+    return at.startswith(_OF_OPS) and at not in _AT_ONCE and not first
 
 
 def deferred(function: F, op: Fun | None = None, changes: bool = False) -> F:

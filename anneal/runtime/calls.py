@@ -20,7 +20,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import rebuild
 from anneal.runtime.bodies import DeviceCall, has_variables, sized
 from anneal.runtime.context import here
-from anneal.runtime.nodes import buffer_leaf, is_realized, laid_out, needed, seen, storage_of, with_lines
+from anneal.runtime.nodes import buffer_leaf, is_realized, keep, laid_out, needed, seen, storage_of, with_lines
 from anneal.runtime.steps import ArrayKinds, Buffers, Collective, Exchange, HostCall, HostFunction
 from anneal.schedule import BUILDING
 from anneal.uop import ALU, MOVEMENT, SYMBOLIC, Known, Nodes, Op, Src, UOp, arena, toposort
@@ -63,13 +63,14 @@ def around_host_calls(
     )
     kept = None if watched else here.tensors.kept
     computed = _Computed(called, dry)
-    depth, waves, shared = _waves(lazy, kept, computed.nodes)
-    if not waves and not computed.nodes:
+    depth, waves, shared = _waves(lazy, kept, computed.leaves)
+    if not waves and not computed.leaves:
         return launched(uops, lazy, device_name, ())
     roots = set(lazy)
     # no tensor shows the memory of kept results
-    shown = {s for u in computed.nodes.values() if (s := storage_of(u))}
+    shown = {s for u in computed.leaves.values() if (s := storage_of(u))}
     for n, wave in enumerate(waves):
+        computed.nodes = dict(computed.leaves)  # nodes over what is in memory by now are made over that memory
         calls = [_wanted(function, src, nodes, kept is not None) for (function, src), nodes in wave.items()]
         sources = [[computed.over(s) for s in src] for _, src, _ in calls]
         ready = {u: computed.over(u) for u in (*lazy, *shared) if depth.get(u, 0) == n}
@@ -77,7 +78,7 @@ def around_host_calls(
         between = [] if dry or here.watchers else computed.early(calls, sources, device_name)
         made = launched(flat, [s for s in flat if not is_realized(s)], device_name, between)
         leaves = dict(zip(flat, made, strict=True))
-        computed.nodes.update({u: leaves[s] for u, s in ready.items()})
+        computed.leaves.update({u: leaves[s] for u, s in ready.items()})
         for k, ((function, _, results), src) in enumerate(zip(calls, sources, strict=True)):
             if rest := computed.under_way.pop(k, None):
                 computed.call(rest, results, [], device_name)
@@ -85,11 +86,10 @@ def around_host_calls(
             computed.call(function, results, [leaves[s] for s in src], device_name)
             if kept is None or isinstance(function, Exchange):
                 continue
-            first = next(iter(results))
-            rows = first.arg[0].for_reverse(first.src) if first.weak else []
             for u in results:
-                if u.weak and (rows or u not in roots):
-                    keep(u, None if u in roots else computed.nodes[u], rows)
+                if u.weak and (u not in roots or u.arg[0].for_reverse(u.src)):
+                    keep(u, None if u in roots else computed.leaves[u])
+    computed.nodes = dict(computed.leaves)
     final = {u: computed.over(u) for u in lazy}
     for n, (old, u) in enumerate(final.items()):
         # each has memory of its own, as everything that is realized: a jit may update one of them in place
@@ -106,7 +106,7 @@ def called_now(function: HostFunction, inputs: Nodes, device_name: str, called: 
     """Call a function with leaves in memory, by `called`: its results as leaves."""
     computed, results = _Computed(called, dry=False), function.nodes(())
     computed.call(function, {u: n for n, u in enumerate(results)}, inputs, device_name)
-    return [computed.nodes[u] for u in results]
+    return [computed.leaves[u] for u in results]
 
 
 def _wanted(function: HostFunction, src: Src, nodes: Nodes, keeps: bool) -> tuple[HostFunction, Src, dict[UOp, int]]:
@@ -124,23 +124,13 @@ def _wanted(function: HostFunction, src: Src, nodes: Nodes, keeps: bool) -> tupl
     return less, taken, {u: numbers[u.arg[1]] for u in nodes}
 
 
-def keep(u: UOp, leaf: UOp | None, rows: Nodes) -> None:
-    """Keep a result of a call in memory for as long as a graph that reads it exists.
-
-    Args:
-        u: the result.
-        leaf: the node of that memory; None if the result shows it itself.
-        rows: the nodes of the results that the call's reverse reads.
-    """
-    here.tensors.kept[u] = leaf, () if u in rows else rows
-
-
 class _Computed:
     """Results of calls so far: memory in the place of their nodes, and values for the Variables that they found."""
 
     def __init__(self, called: Called, dry: bool) -> None:
         self.called, self.dry = called, dry
-        self.nodes: Known = {}  # the results of calls as leaves, and the nodes over them
+        self.leaves: Known = {}  # in the place of results of calls, and of what is computed for several waves
+        self.nodes: Known = {}  # the leaves, and the nodes over them
         self.found: dict[str, int] = {}
         self.under_way: dict[int, Exchange] = {}  # what waits for the exchanges of a wave that have started, by number
         # the tag distinguishes sizes that a replay finds anew from fixed ones
@@ -203,7 +193,7 @@ class _Computed:
         for u, n in nodes.items():
             storage = outputs[n]
             storage.line = u.provenance[1:3]
-            self.nodes[u] = buffer_leaf(storage, self._bound(u.shape))
+            self.leaves[u] = buffer_leaf(storage, self._bound(u.shape))
 
 
 # -- the order of calls -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 from anneal import schedule, settings
 from anneal.backend import Array, MemoryReport, cost_models, get_device, memory_report
 from anneal.errors import UserError
-from anneal.runtime.calls import around_host_calls, call_host, called_now, keep
+from anneal.runtime.calls import around_host_calls, call_host, called_now
 from anneal.runtime.context import default_device, here, modes
 from anneal.runtime.handle import Handle, Handles, note_earlier
 from anneal.runtime.late import RUNS, become_late
@@ -26,7 +26,7 @@ from anneal.runtime.repeats import StepsAgain, launched, tell_launch
 from anneal.runtime.steps import Exchange, Launch, Storages
 from anneal.runtime.turns import called
 from anneal.schedule import Plan
-from anneal.uop import SYMBOLIC, Line, Nodes, Op, Src, UOp, toposort
+from anneal.uop import SYMBOLIC, Line, Nodes, Op, UOp, toposort
 
 _FEW = 64  # tensors that were noted, up to which all are looked at again
 _LONG = 24  # nodes of a graph of constants that a tensor was assigned; `zeros` and `ones` have 4
@@ -164,31 +164,30 @@ def _ran_again(group: Handles, name: str) -> bool:
     if _repeated(group, name, templates, numbering, ()):
         return True
     lines = [(t.late.line if t.late else t.uop.provenance[1:3]) for t in group]
-    loops = here.tensors.host_calls and any(map(has_calls, templates))
-    others, looped = _looped(group, numbering) if loops else ([], ())
-    for t, late in others:
-        late.node_of(t)  # what nodes read is kept
-    if loops and not _loops_again(group, numbering):
-        return False
-    nodes = [numbering.node(u) for u in looped]
-    numbers = sorted({n for u in (*templates, *looped) for n in numbers_of(u)})
+    calls: Nodes = ()
+    over_kept, sure = templates, 0
+    if with_calls := here.tensors.host_calls and any(map(has_calls, templates)):
+        calls, sure, over_kept = _with_calls(group, templates, numbering, False)
+    numbers = sorted({n for u in over_kept for n in numbers_of(u)})
     memory = [u.arg for n in numbers if (u := numbering.leaves[n]) is not None]
     steps = StepsAgain(memory, {id(s): n for n, s in enumerate(memory)}, _are_plain(group))
-    found = []
 
     def compute(wanted: Nodes, device: str) -> Nodes:
-        place = {u: n for n, u in enumerate(dict.fromkeys((*wanted, *nodes)))}
-        made = steps.computed(list(place), device)
-        found.extend([made[place[u]] for u in nodes])
-        steps.results = [steps.results[place[u]] for u in (*wanted, *nodes)]
-        return made[: len(wanted)]
+        roots = dict.fromkeys(wanted)
+        if with_calls:
+            roots = {}
+            for n, u in enumerate(map(numbering.node, over_kept)):
+                roots[u.then(Op.CONTIGUOUS, tag=n) if u in roots else u] = None
+        made = steps.computed(list(roots), device)
+        for call, leaf in zip(calls, made[len(group) :], strict=True):
+            numbering.keep(call, leaf)
+        return made[: len(group)]
 
     _realize_on(group, name, compute)
-    for u, leaf in zip(nodes, found, strict=True):
-        keep(u, leaf, u.arg[0].for_reverse(u.src))
     if steps.complete:
-        key = name, get_device(name).cost_model, *templates
-        RUNS.keep((*key, looped) if loops else key, (steps, numbers), len(toposort(templates)))
+        del steps.results[len(group) + sure :]
+        key = name, get_device(name).cost_model, *over_kept[: len(group) + sure], *[len(group)] * with_calls
+        RUNS.keep(key, (steps, numbers), len(toposort(templates)))
     for t, line in zip(group, lines, strict=True):
         if storage := storage_of(t.uop):
             storage.line = line
@@ -198,26 +197,38 @@ def _ran_again(group: Handles, name: str) -> bool:
 # -- programs with loops: a run of them is launches and loops in turn ------------------------------------------------
 
 
-def _looped(group: Handles, numbering: Numbering) -> tuple[list[tuple[Handle, Late]], Src]:
-    """Late tensors beside `group` that may be computed after it, of the same loops, and the templates of what loops
-    give them."""
-    mine = set(map(id, group))
-    late = [(t, x) for r in numbering.tensors if (t := r()) is not None and (x := t.late)]
-    others = [(t, x) for t, x in late if id(t) not in mine and has_calls(x.template)]
-    found = {u: None for u in toposort([x.template for _, x in others]) if u.op is Op.HOST_CALL}
-    for u in toposort([x.template for t, x in others if t._wants and not t._spent]):
-        if u.op is Op.HOST_CALL:  # its reverse may come
-            found.update(dict.fromkeys(u.arg[0].for_reverse(u.src)))
-    return others, tuple(found)
+def _with_calls(
+    group: Handles, templates: Nodes, numbering: Numbering, again: bool
+) -> tuple[list[UOp], int, list[UOp]]:
+    """The templates of results of calls that are kept when `templates` are computed; how many of them are kept each
+    time; and all that is to be computed, over what was kept before.
 
+    Each time these are what gradients will flow through, and what nodes may be made of. When a program runs for the
+    first time, and not `again`, further late tensors get what they need of its calls: if a loop uses these tensors,
+    they are known by their lines in its next rounds.
+    """
+    for node in [r() for r in here.tensors.kept.keyrefs()]:  # another thread may add to it meanwhile
+        if node in numbering.known and (leaf := here.tensors.kept[node][0]):
+            numbering.kept[numbering.known[node]] = leaf
 
-def _loops_again(group: Handles, numbering: Numbering) -> bool:
-    """True if none of the loops has run for another realize, and what they give is needed by late tensors alone."""
-    late = all(t.late or is_realized(t.uop) for t in group)
-    if not (late and _are_plain(group)):
-        return False
-    # another thread may add to what is kept meanwhile: its references are listed at once
-    return all(u is None or u not in numbering.known for u in [r() for r in here.tensors.kept.keyrefs()])
+    def calls(roots: Nodes) -> list[UOp]:
+        # what reads no memory is the same on all devices
+        return [u for u in toposort(roots) if u.op is Op.HOST_CALL and numbers_of(u) and u not in numbering.kept]
+
+    mine, device = set(map(id, group)), group[0]._device
+    late = [(t, x.template) for r in numbering.tensors if (t := r()) is not None and (x := t.late)]
+    late = [(t, u) for t, u in late if has_calls(u) and t._device == device]
+    through = [u for t, u in late if t._wants and not t._spent and not (t._leaf and id(t) in mine)]
+    nodes = [u for t, u in zip(group, templates, strict=True) if not (t.late or is_realized(t.uop))]
+    for u in nodes:
+        numbering.node(u)  # it is there, and what it is made of
+    found = dict.fromkeys([v for u in calls(through + nodes) for v in (u, *u.arg[0].for_reverse(u.src))])
+    sure = len(found)
+    if not again:
+        made = {(u.arg[0], u.src) for u in calls(templates)}
+        others = calls([u for t, u in late if id(t) not in mine])
+        found.update(dict.fromkeys([u for u in others if (u.arg[0], u.src) in made]))
+    return list(found), sure, numbering.over_kept((*templates, *found))
 
 
 def _exchanged(t: Handle, name: str) -> bool:
@@ -274,14 +285,12 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         return False
     device = get_device(name)
     key = name, device.cost_model, *templates
-    run = RUNS.find(key)
-    others: list[tuple[Handle, Late]] = []
-    looped: Src = ()
+    run, calls = RUNS.find(key), list[UOp]()
     if run is None:
-        if not (here.tensors.host_calls and any(map(has_calls, templates)) and _loops_again(group, numbering)):
+        if not (here.tensors.host_calls and any(map(has_calls, templates))):
             return False
-        others, looped = _looped(group, numbering)
-        run = RUNS.find((*key, looped))
+        calls, _, over_kept = _with_calls(group, templates, numbering, True)
+        run = RUNS.find((name, device.cost_model, *over_kept, len(templates)))
         if run is None or here.meter or level >= 2:
             return False
     steps, numbers = run
@@ -289,16 +298,13 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
     context.plans_found += len(steps.plans)
-    for t, value in others:
-        value.node_of(t)
     before = [t.late or t.uop for t in group]
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
     leaves = numbering.leaves
     memory = [leaves[n].arg for n in numbers]  # the templates read them
     made = steps.again(device, memory, _are_plain(group), {})
-    for template, leaf in zip(looped, made[len(group) :], strict=True):
-        u = numbering.node(template)
-        keep(u, leaf, u.arg[0].for_reverse(u.src))
+    for call, leaf in zip(calls, made[len(group) :], strict=True):
+        numbering.keep(call, leaf)
     storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are
     said = [*by_tensor, *lines]
     if [s.line for s in storages] != said:  # another round left them there, as a rule

@@ -68,6 +68,17 @@ def sources_of(u: UOp) -> Src:
     return u.src
 
 
+def keep(u: UOp, leaf: UOp | None) -> None:
+    """Keep a result of a call in memory for as long as a graph that reads it exists.
+
+    Args:
+        u: the result.
+        leaf: the node of that memory; None if the result shows it itself.
+    """
+    rows = u.arg[0].for_reverse(u.src)  # they are there as long
+    here.tensors.kept[u] = leaf, () if u in rows else rows
+
+
 def with_lines(u: UOp, src: Src) -> UOp:
     """A node over other sources, with its own line: for `rebuild`.
 

@@ -18,7 +18,7 @@ from anneal.runtime.context import here
 from anneal.runtime.handle import SEEN, Handle, Ref
 
 from anneal.runtime.nodes import (  # isort: skip
-    FIRST, HOLE, LEAF, LEARNED, MAX_LINES, call_of, has_leaf, is_realized, mask_of,
+    FIRST, HOLE, LEAF, LEARNED, MAX_LINES, call_of, has_leaf, is_realized, keep, mask_of, shown,
 )  # fmt: skip
 from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_of
 
@@ -27,7 +27,7 @@ _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look
 _ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
 _PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
 
-_moved: Recent[tuple[UOp, Src], UOp] = Recent(1 << 13)  # templates in other numberings
+_moved: Recent[tuple[Any, ...], Any] = Recent(1 << 13)  # templates in other numberings, and over what is kept
 _holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
 _tags: Recent[Any, tuple[Any, ...]] = Recent(MAX_LINES)  # of the templates of numberings that begin in one place
 _rounds: Recent[Any, int] = Recent(
@@ -107,6 +107,7 @@ class Numbering:
         self.apart: list[tuple[Handle, UOp | Late, Handle]] = []
         self.lates: list[ref[Late]] = []  # records that are used as origins (`Late.as_origin`)
         self.calls: list[Any] = []  # the histories of captured functions with late calls (`uses.py`)
+        self.kept: Known = {}  # results of calls, by their templates, as leaves
 
     def missed(self, begun: float, why: str) -> None:
         """Count a call that was made anew, with the reason.
@@ -262,25 +263,64 @@ class Numbering:
         """The template here of a tensor whose record `late` is of another numbering; None where another thread has
         computed the tensor meanwhile. With `goes_on` a loop may go on from it."""
         old, template = late.numbering, late.template
-        numbers = numbers_of(template)
         old.used.add(template)
-        if goes_on and old.retired and numbers:
+        mask = mask_of(template)
+        if goes_on and old.retired and mask >= FIRST:
             # a loop that goes on from it would go on from the graph of all rounds before
             LEARNED.carry((late.line,))
             old.asked()
+        found = self._taken(old, template)
+        if found is None:
+            return None
+        for call, leaf in old.kept.items():
+            if not mask_of(call) & ~mask and (mine := self._taken(old, call)):
+                self.kept[mine] = leaf
+        if goes_on and old.retired:
+            depths = old.depths if late.line not in LEARNED.detached else {}
+            self.depths[found] = LEARNED.grown(template, late.line, lambda v: depths.get(v, 0)) if depths else 1
+        return found
+
+    def _taken(self, old: Numbering, template: UOp) -> UOp | None:
+        """The template here of a template there; None where its memory went."""
+        numbers = numbers_of(template)
         with EXPANDING:
             leaves = [u for n in numbers if (u := old.leaves[n]) is not None]
         if len(leaves) < len(numbers):
             return None
         mine = [self.template(u) for u in leaves]
-        key = (template, tuple(mine))
+        key = (template, *mine)
         found = _moved[key]
         if found is None:
             new = dict(zip(numbers, mine, strict=True))
             found = _moved[key] = _filled(template, lambda v: new[v.arg[0]], {})
-        if goes_on and old.retired:
-            depths = old.depths if late.line not in LEARNED.detached else {}
-            self.depths[found] = LEARNED.grown(template, late.line, lambda v: depths.get(v, 0)) if depths else 1
+        return found
+
+    def keep(self, call: UOp, leaf: UOp) -> None:
+        """Keep a result of a call in memory, for the tensors that are late here.
+
+        Args:
+            call: the template.
+            leaf: the node of that memory.
+        """
+        self.kept[call] = leaf
+        if u := self.nodes.get(call):
+            keep(u, leaf)
+
+    def over_kept(self, templates: Sequence[UOp]) -> list[UOp]:
+        """Templates that are to be computed, with memory in place of what is kept of calls.
+
+        Args:
+            templates: the templates.
+        """
+        known = {call: self.template(leaf) for call, leaf in self.kept.items()}
+        key = (len(templates), *templates, *known, *known.values())
+        found = _moved[key]
+        if found is None:
+            made = [_filled(u, self.template, known, _BUFFER) for u in templates]
+            # what shows memory would have that of others
+            found = _moved[key] = [
+                u if u is v or shown(u).op is not _PARAM else u.then(Op.CONTIGUOUS) for u, v in zip(made, templates)
+            ]
         return found
 
     def node(self, template: UOp) -> UOp:
@@ -292,6 +332,8 @@ class Numbering:
                 if not mask_of(template):
                     return template
                 found = _filled(template, self._leaf, self.nodes)
+                for call, leaf in self.kept.items():
+                    self.keep(call, leaf)
             # one that was made as a part of another's graph was not seen yet
             self.known[found] = template
             return found

@@ -16,7 +16,7 @@ from anneal.rewrite import over, rebuild
 from anneal.runtime.bodies import has_variables, sized
 from anneal.runtime.calls import Between, around_host_calls
 from anneal.runtime.context import here
-from anneal.runtime.launch import Round, Scratch, compiled, execute, rounds_of
+from anneal.runtime.launch import Round, Rounds, Scratch, compiled, execute, rounds_of
 from anneal.runtime.nodes import buffer_leaf, memory_of, note_constants, shown, storage_of
 from anneal.runtime.steps import HostCall, Launch, Storages
 from anneal.runtime.turns import called, planned_call
@@ -125,22 +125,26 @@ def tell_launch(level: int, step: Launch, device: AnyDevice, hit: bool, planning
 
 
 class Run:
-    """A step that was, a launch of a plan or a loop: what it does, the numbers of what it reads, and the shapes of its
+    """A step that was, a launch of a plan or a call: what it does, the numbers of what it reads, and the shapes of its
     results."""
+
+    inner = False  # whether steps after it alone read what it writes, so that this stays in memory of its own
 
     def __init__(self, does: Plan | HostCall, numbers: list[int], shapes: list[Shape]) -> None:
         self.numbers, self._shapes = numbers, shapes
-        self._device: AnyDevice | None = None  # the device of the last run
+        self.device: AnyDevice | None = None  # the device of the last run
         if isinstance(does, HostCall):
-            self.plan, self._call = None, replace(does, inputs=(), outputs=())
-            self._kinds = [(s.size, s.dtype) for s in does.outputs]
+            # what stands for its inputs has no memory
+            given = [Storage(s.size, s.dtype, s.device) for s in does.inputs]
+            self.plan, self._call = None, replace(does, inputs=given, outputs=())
+            self.kinds = [(s.size, s.dtype) for s in does.outputs]
         else:
             self.plan = does
-            self._kinds = [(does.values[v].size, does.values[v].dtype) for v in does.outputs]
+            self.kinds = [(does.values[v].size, does.values[v].dtype) for v in does.outputs]
 
     def _begin(self, device: AnyDevice) -> None:
         """Compile it for a device."""
-        for kind in self._kinds:
+        for kind in self.kinds:
             device.check_size(*kind)
         if self.plan is None:
             self._planned = planned_call(self._call, device)
@@ -148,13 +152,14 @@ class Run:
             self._programs = compiled(self.plan, device)
             self._left = device.runs_before_often(self._programs)  # how many, until it has run often
             self._scratch = device.of_launches.setdefault(id(self.plan), Scratch(device))
-        self._rounds, self._new = rounds_of(device, self._kinds, self._shapes)
-        self._device = device
+        shared, self._new = rounds_of(device, self.kinds, self._shapes)
+        self._rounds = Rounds() if self.inner else shared
+        self.device = device
 
     def again(self, device: AnyDevice, inputs: Storages, keep: bool, values: Sizes) -> Round:
         """Run once more on a device, with these values of Variables. The results are shown, and then the round is
         done. With `keep` their memory may be another round's: nothing but the values may be noted in it."""
-        if self._device is not device:
+        if self.device is not device:
             self._begin(device)
         plan = self.plan
         if plan and self._left:
@@ -162,29 +167,30 @@ class Run:
             if not self._left:
                 self._programs = compiled(plan, device, often=True)
         with device.lock:
-            made = self._rounds.next(device, self._new) if keep else self._new()
-            try:
-                if plan is None:
-                    now = {name: values[name] for name in self._call.values}
-                    self._planned.kept_onto(inputs, made.storages, now).run()
-                else:
-                    memory = self._scratch.take(plan.temporaries)
-                    execute(plan, device, inputs, values, (), self._programs, made.storages, memory)
-            except BaseException:
-                made.done()
-                raise
-            finally:
-                if plan:
-                    self._scratch.done(plan.temporaries)
+            made = self._rounds.next(device, self._new) if keep or self.inner else self._new()
+        try:
+            if plan is None:  # a function of the host is called with no lock held
+                now = {name: values[name] for name in self._call.values}
+                self._planned.kept_onto(inputs, made.storages, now).run()
+            else:
+                with device.lock:
+                    try:
+                        memory = self._scratch.take(plan.temporaries)
+                        execute(plan, device, inputs, values, (), self._programs, made.storages, memory)
+                    finally:
+                        self._scratch.done(plan.temporaries)
+        except BaseException:
+            made.done()
+            raise
         for observe in here.observers if plan is None else ():
             observe(replace(self._call, inputs=inputs, outputs=made.storages, values=now))
         return made
 
     def forget_calls(self) -> bool:
         """`Round.forget_calls` of all that it wrote."""
-        if self._device is None:
+        if self.device is None:
             return True
-        with self._device.lock:
+        with self.device.lock:
             return all([r.forget_calls(r.users.more()) for r in self._rounds])  # noqa: C419  # of each one
 
 
@@ -200,6 +206,7 @@ class StepsAgain:
     """
 
     complete = True  # whether all that they read has a number
+    _knows = False  # which of the steps are inner ones
 
     def __init__(
         self,
@@ -278,6 +285,11 @@ class StepsAgain:
         """
         rounds: list[Round] = []
         leaves: list[Any] = [None] * len(memory)
+        if not self._knows:
+            self._knows, at, results = True, len(memory), set(self.results)
+            for step in self.steps:
+                if results.isdisjoint(range(at, at := at + len(step.kinds))):
+                    step.inner, step.device = True, None  # it begins again
         try:
             for step in self.steps:
                 done = step.again(device, list(map(memory.__getitem__, step.numbers)), keep, values)

@@ -93,11 +93,12 @@ class HostFunction:
     gradient: HostGradient | None = field(default=None, compare=False, repr=False)
     vmap_method: VmapMethod = "sequential"
     sizes: Src = ()  # the Variables whose values a call finds
+    keyed: bool = field(default=False, compare=False)  # whether a program gave the key
 
     @property
     def pure(self) -> bool:
         """True if its results follow from its sources' values alone, and nothing else is done."""
-        return False
+        return self.keyed and not self.sizes
 
     @property
     def variables(self) -> Src:
@@ -211,6 +212,7 @@ class HostFunction:
             f"{self.name}, for {n} examples",
             gradient,
             method,
+            keyed=self.keyed,
         )
 
 

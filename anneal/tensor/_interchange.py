@@ -483,15 +483,14 @@ def host_call(
     the kernels before it and those after it, and by each replay of a jit function. It may be called again, or not at
     all, as kernels are: it should depend on its arguments alone. It computes no tensors.
 
-    A size of a result may be a `Variable` without a value: each call finds it, within the Variable's bounds, and what
-    is computed after the call runs with it.
+    A size of a result may be a `Variable` without a value: each call finds it, within its bounds, for what comes after.
 
     Args:
         function: takes an array for each input, and gives an array or a sequence of them.
         results: `(shape, dtype)` of the one result, which is returned, or a list of such pairs: then a tuple is.
         inputs: tensors on one device, at least one.
-        key: calls of functions of equal keys on equal inputs are one. By default functions that are equal are one; a
-            lambda, or a function that cannot be hashed, equals itself alone.
+        key: calls of functions of equal keys on equal inputs are one, and a loop without jit traces calls without a key
+            anew. By default equal functions are one; a lambda, or what cannot be hashed, equals itself alone.
         gradient: takes the inputs, the results and the cotangents of the results, three lists of tensors, and gives a
             cotangent for each input, None for one that gets none. It is made of ops, and so has derivatives itself, or
             of `host_call`. Without it no gradient flows.
@@ -526,6 +525,7 @@ def host_call(
         None if gradient is None else _on_nodes(gradient, name, inputs[0].device),
         vmap_method,
         found,
+        key is not None,
     )
     made = called_on_host("host_call", called, inputs)
     return made if isinstance(results, list) else made[0]
