@@ -302,7 +302,9 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
     leaves = numbering.leaves
     memory = [leaves[n].arg for n in numbers]  # the templates read them
-    made = steps.again(device, memory, _are_plain(group), {})
+    # results of calls may be shown in another shape
+    shapes = [u.shape for u in (*templates, *calls)] if len(steps.steps) > len(steps.plans) else ()
+    made = steps.again(device, memory, _are_plain(group), {}, shapes)
     for call, leaf in zip(calls, made[len(group) :], strict=True):
         numbering.keep(call, leaf)
     storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are

@@ -274,7 +274,9 @@ class StepsAgain:
         self.complete = self.complete and -1 not in found
         return found
 
-    def again(self, device: AnyDevice, memory: list[Storage], keep: bool, values: Sizes) -> list[UOp]:
+    def again(
+        self, device: AnyDevice, memory: list[Storage], keep: bool, values: Sizes, shapes: Sequence[Shape]
+    ) -> list[UOp]:
         """Take all steps once more: the leaves of the results.
 
         Args:
@@ -282,6 +284,7 @@ class StepsAgain:
             memory: other leaves' memory, which what is written is added to.
             keep: as for `Run`.
             values: of Variables.
+            shapes: of the results, where calls, or values of Variables, may have left them in others.
         """
         rounds: list[Round] = []
         leaves: list[Any] = [None] * len(memory)
@@ -296,10 +299,13 @@ class StepsAgain:
                 rounds.append(done)
                 memory += done.storages
                 leaves += done.leaves
-            return list(map(leaves.__getitem__, self.results))
+            made = list(map(leaves.__getitem__, self.results))
         finally:
             for done in rounds:
                 done.done()
+        if not shapes:
+            return made
+        return [u if u.shape == s else buffer_leaf(memory_of(u), s) for u, s in zip(made, shapes, strict=True)]
 
 
 def over_memory(roots: Nodes, known: Known, values: Sizes) -> Nodes:
@@ -382,8 +388,6 @@ class Again:
                 self._steps[pattern] = steps
             return made
         here.context.plans_found += len(steps.plans)
-        made = steps.again(get_device(self.device), memory, True, values)
-        if not (self._calls or self._symbolic):
-            return made
-        shapes = [bound_sizes(self.function.results[n].shape, values) for n in self._computed]
-        return [u if u.shape == s else buffer_leaf(memory_of(u), s) for u, s in zip(made, shapes, strict=True)]
+        several = self._computed if self._calls or self._symbolic else ()
+        shapes = [bound_sizes(self.function.results[n].shape, values) for n in several]
+        return steps.again(get_device(self.device), memory, True, values, shapes)

@@ -292,3 +292,29 @@ def test_a_matrix_that_is_refused_ends_its_round_alone() -> None:
                 step(n)
         else:
             assert abs(step(n) - wanted) < 1e-4
+
+
+SHAPES: dict[str, Callable[[Tensor], Any]] = {
+    "vectors": lambda x: linalg.solve(x, x[:, 0]),
+    "one axis": lambda x: linalg.inv(x).reshape(-1),
+    "an axis more": lambda x: linalg.inv(x).unsqueeze(1),
+    "two shapes": lambda x: ((y := linalg.inv(x)).reshape(8, 4), y.flatten(), y, y.mT),
+    "parts": lambda x: linalg.svd(x)[:2],
+    "a view of a view": lambda x: linalg.cholesky(x @ x.mT + 2 * an.eye(4)).mT.reshape(4, 8),
+    "a loop": lambda x: an.scan(lambda c, t: (c + t, c * t), x[0], x)[1].reshape(-1),
+}
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["plain", "a gradient may come"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_results_that_are_read_as_they_are_have_their_shapes(name: str, grad: bool, device: str) -> None:
+    f, x = SHAPES[name], Tensor(np.stack([SQUARE, 2 * SQUARE]), requires_grad=grad)
+    with settings.override(replay=False):
+        wanted = [t.numpy() for t in an.tree_leaves(f(x))]
+    for n in range(8):
+        made = an.tree_leaves(f(x))
+        if n % 2:
+            an.realize(made)  # together
+        for t, array in zip(made, wanted, strict=True):
+            assert t.numpy().shape == t.shape == array.shape
+            np.testing.assert_allclose(t.numpy(), array, rtol=1e-5)
