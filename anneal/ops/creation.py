@@ -455,7 +455,7 @@ def _like(
     requires_grad: bool | None = None,
     device: str | None = None,
 ) -> Tensor:
-    kind = x.uop.dtype if dtype is None else as_dtype(dtype)
+    kind = x._looks.dtype if dtype is None else as_dtype(dtype)
     at = device or x.device
     one = given(kind, value, at) if name == "full_like" else const(kind, value)
     return x._made._fresh(broadcast(one, x.shape), at, requires_grad)

@@ -409,13 +409,19 @@ def values_now(x: Tensor, instead: str, name: str = "") -> Array:
     return (x.detach() if x._wants else x).numpy()
 
 
+def _shown(u: UOp) -> UOp:
+    """The node whose values a node has, in some order."""
+    while u.op in _SAME_VALUES or (u.op is Op.CAST and u.src[0].dtype.is_int):
+        u = u.src[0]
+    return u
+
+
 def host_values(u: UOp) -> Array | None:
     """The integers of a node, in some order, where they are on the host already; else None.
 
     Inside a jit function they are the first call's only, and inside vmap those of no example: there, None.
     """
-    while u.op in _SAME_VALUES or (u.op is Op.CAST and u.src[0].dtype.is_int):
-        u = u.src[0]
+    u = _shown(u)
     if u.op is Op.CONST:
         return np.array([u.arg])
     if u.op is not Op.BUFFER or here.assigned:
@@ -440,7 +446,7 @@ def check_places(
     low = -high - 1 if least is None else least
     if index.vmin is not None and index.vmax is not None and low <= index.vmin <= index.vmax <= high:
         return
-    if here.checks is not None:
+    if here.checks is not None and _shown(index).op is Op.BUFFER:
         here.checks.append((check_places, index, (name, axis, shape, least, but)))
     values = host_values(index)
     if values is None:
