@@ -35,8 +35,11 @@ ROOMS = {
 FEATURES: dict[str, dict[str, int]] = {
     "zeros below zero, which jit took for 0.0": {"runtime": 1},
     "products of two transforms, which were wrong silently": {"(top)": 1},
-    # each was traced, planned and called anew in each round, and a chain's launches computed again what those before had
+    # each was traced, planned and called anew in each round, and a chain's launches computed again what others had
     "calls of the host that a loop without jit knows again": {"runtime": 5},
+    # the whole step of a loop with an autograd.Function was made anew in each round
+    "functions with derivatives of their own in known rounds": {"transforms": 7},
+    "positions that are computed, of which known calls made the graph": {"ops": 1},
     # each round of truncated backpropagation, and of sampling with gradients on, computed all rounds before
     "states with gradients that loops carry on": {"runtime": 10, "ops": 1},
     "WebGPU's commands recorded by one call of C": {"backend": 6},

@@ -39,6 +39,7 @@ from anneal.runtime.nodes import (
     has_leaf,
     host_storage,
     is_computed_late,
+    is_open,
     is_realized,
     memory_of,
     needed,

@@ -209,10 +209,9 @@ class Flowing(Capture):
             self._launched = not self._forward.forget_calls()
         made, (wanting, flowing) = found
         results = [
-            self._kinds[i]._late(Late(n, u, self._lines[i]), self.device.name, i in self._flowing)  # type: ignore[arg-type]
+            Late(n, u, self._lines[i]).tensor(self._kinds[i], self.device.name, i in self._flowing)  # type: ignore[arg-type]
             for i, u in enumerate(made)
         ]
-        n.tensors += map(ref, results)
         outer = []  # those through which gradients go on
         ways = []
         for t, template in zip(tensors[:given], templates):

@@ -470,7 +470,11 @@ def mask_of(template: UOp) -> int:
 
 def is_open(template: UOp) -> bool:
     """True if a graph has sizes that are Variables, calls of the host but for loops, or an argument of a traced
-    function."""
+    function.
+
+    Args:
+        template: the graph.
+    """
     return bool(mask_of(template) & 1)
 
 

@@ -99,7 +99,6 @@ class Numbering:
         self.retired = False
         self.used: set[UOp] = set()  # templates of late tensors that ops were called with
         self.nbytes, self.limit = 0, _LET_GO  # of the leaves; beyond the limit those that nobody needs go
-        self.calls_python = False  # whether a gradient is a function's of Python
         self.passed: list[UOp] = []  # leaves through whose memory a gradient goes on, to what that was computed from
         self.behind: list[Late] = []  # records of numberings before that are used here
         self.depths: dict[UOp, int] = {}  # templates that came from numberings before, and from how many
@@ -158,9 +157,7 @@ class Numbering:
                     hole = _holes[key] = UOp(_PARAM, flat.dtype, (), (n, flat.shape), (*self.tag, storage.device))
                 storage.place = n, self.tag, hole, hole, flat.shape
                 LEARNED.masks[hole] = FIRST << n
-            if storage.derivative is not None:
-                self.calls_python = True
-            elif storage.made_by is not None:
+            if storage.made_by is not None:
                 self.passed.append(flat)
             self.leaves.append(flat)
             self.nbytes += storage.size * storage.dtype.itemsize
@@ -197,7 +194,7 @@ class Numbering:
                 if (
                     place is not None
                     and (place[0] == len(leaves) and place[1] is tag and place[4] == u.shape)
-                    and (storage.made_by is None and storage.derivative is None)
+                    and storage.made_by is None
                 ):
                     found = place[2] if u is flat else place[3]
                     known[flat] = place[2]
@@ -447,6 +444,12 @@ class Late:
             return self()
         self.numbering.lates.append(ref(self))
         return self
+
+    def tensor(self, cls: Any, device: str, wants: bool = False) -> Any:
+        """A tensor with this record: of class `cls`, on a `device`; whether it `wants` a gradient."""
+        t = cls._late(self, device, wants)
+        self.numbering.tensors.append(ref(t))
+        return t
 
     def is_used(self) -> bool:
         """True if an op was called with such a tensor: graphs may have its node."""

@@ -130,7 +130,7 @@ def note_call(tensors: Handles, nodes: Nodes, made: Handles, run: Run | None = N
 
 
 def _note(n: Numbering, tensors: Handles, nodes: Nodes, made: Handles) -> None:
-    given = list(map(n.learn, nodes)), [n.learn(t.uop) for t in made]
+    given = list(map(n.learn, nodes)), n.all_of(made)
     n.note((None, given, list(map(ref, tensors)), list(map(ref, made))))
 
 

@@ -5,7 +5,7 @@ until a gradient is realised."""
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, 
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
-from anneal.transforms.walks import added, ended, gradient as gradient_of, is_own, number_of
+from anneal.transforms.walks import added, backward_phase, ended, gradient as gradient_of, is_own, number_of
 from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
 
 if TYPE_CHECKING:
@@ -197,8 +197,6 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     """
     root = numbering.of(result)
     origins = numbering.origins(root)
-    if numbering.calls_python:
-        return None
     known = numbering.known
     calls: dict[UOp, PendingCall] = {}
     joined: list[PendingCall] = []
@@ -218,30 +216,76 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
         return None
     ends, ways = [] if joined else list(calls), []
     inputs = [root, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
-    if graded := [g for g in before if g is not None]:
-        inputs += numbering.all_of(graded)
     if joined:
         ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()]
         ways += [way for call in joined for way in call.ways(joined)]
-    key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen], *[g is None for g in before])
+    key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen])
     made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
         with ExitStack() as stack:
             for call in joined:
                 stack.enter_context(call.joined())
-            grads = gradient_of([(numbering.node(root), seed)], [*[n for _, n, _ in seen], *ends])
+            u = numbering.node(root) if here.numbering() is numbering else result.uop
+            grads = gradient_of([(u, seed)], [*[n for _, n, _ in seen], *ends])
+        before = [t._grad for t, _, _ in seen]
         nodes = [None if g is None else ended(g if old is None else old.uop + g) for g, old in zip(grads, before)]
         # cotangents in the shape in which they are computed
         made[:] = [*nodes, *[None if g is None else shown(g) for g in grads[len(seen) :]]]
         return made, [None if u is None else u.provenance[1:3] for u in made]
 
-    found = runtime.composite(numbering, key, inputs, compute)
-    given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)
+    found = _in_parts(numbering, key, inputs, compute, seen)
+    given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)  # type: ignore[call-arg]
     for call in [] if retain else joined:
         call.joined_for_good()
     reached = (made if found is None else found[0])[: len(seen)].count(None) < len(seen)
     return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
+
+
+def _in_parts(numbering: Numbering, key: Any, inputs: list[UOp], compute: Callable[[], Any], seen: Seen) -> Any:
+    """The answer of `composite`, in parts; None where one does not follow, or a function computed something: `compute`
+    has run then.
+
+    A part ends where a function of Python is called, with late tensors, and the next one follows from it and from what
+    the function gave. The last one has gradients, added to those that are there by then.
+    """
+    answers: dict[UOp, list[Any]] = {}  # what functions gave, by the tokens of their calls
+    noted: list[Any] = []  # parts that a walk has shown
+
+    def answer(token: Any, below: Nodes, given: Some) -> Some | None:
+        if token not in answers:
+            nodes = [*below, *[g if g is None else ended(g) for g in given]]
+            templates = [u if u is None else numbering.learn(u) for u in nodes]
+            if here.numbering() is not numbering or any(map(runtime.is_open, filter(None, templates))):
+                return None
+            noted.append((nodes, numbering.known[token]))
+            effects = here.effects
+            answers[token] = token.arg.derivative.late(numbering, templates)
+            here.effects = effects  # those of the function are no part's
+        return [c if c is None else c.uop for c in answers[token]]
+
+    def part() -> Any:
+        if not noted:
+            with runtime.modes(answer=answer):
+                noted.append(compute())
+        return noted.pop(0)
+
+    while True:
+        before = [t._grad for t, _, _ in seen]
+        graded = numbering.all_of([g for g in before if g is not None])
+        found = runtime.composite(numbering, (*key, *[g is None for g in before]), [*inputs, *graded], part)
+        if found is None or found[1].__class__ is list:
+            return found
+        templates, hole = found
+        token: Any = numbering.leaves[hole.arg[0]]
+        if token not in answers:
+            with backward_phase():
+                answers[token] = token.arg.derivative.late(numbering, templates)
+        if here.numbering() is not numbering:
+            part()
+            return None
+        key = (*key, hole)
+        inputs = [*inputs, *[hole if c is None else numbering.of(c) for c in answers[token]]]
 
 
 def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
@@ -310,17 +354,14 @@ def _given(
         if late is not None:
             grad = t._grad
             if grad is None or grad._wants or grad._is_part():
-                t._grad = grad = t._made._late(late, t._device, False)
-                numbering.tensors.append(weakref.ref(grad))
+                t._grad = late.tensor(t._made, t._device)
             else:
                 runtime.become_late(grad, late)
                 if grad._views is not None:
                     grad._outdate_views()
             if hooked:
                 after_accumulation(t)
-    given = [None if late is None else result._made._late(late, result._device, False) for late in rows[len(seen) :]]
-    numbering.tensors += [weakref.ref(c) for c in given if c is not None]
-    return given
+    return [None if late is None else late.tensor(result._made, result._device) for late in rows[len(seen) :]]
 
 
 def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, PendingCall]:

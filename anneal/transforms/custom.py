@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from anneal.errors import GradientError, MissingMethodError, ShapeError, TransformError
 from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
-from anneal.runtime import Args, Fun, Options, emptied, filled, here, is_hole, modes, note_call
+from anneal.runtime import Args, Fun, Late, Options, emptied, filled, here, is_hole, modes, note_call, numbering_of
 from anneal.transforms.trace import P, R, flatten, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
@@ -58,7 +58,7 @@ class _Custom(Generic[P, R]):
         plain, kinds = tuple([a for n, a in enumerate(args) if n in at]), [y.dtype.is_float for y in leaves]
         call, floats = _Made(plain, emptied(given), emptied(out), kinds), list(compress(leaves, kinds))
         pull, push = [f and functools.partial(f, call) for f in (self._pull, self._push)]
-        nodes = [t.uop for t in inputs]
+        nodes = [t.late or t.uop for t in inputs]
         found = iter(attached(self.name, inputs, nodes, floats, pull, push, residuals) if floats else ())
         result: R = rebuild(out, iter([next(found) if is_float else y for y, is_float in zip(leaves, kinds)]))
         return result
@@ -299,7 +299,8 @@ class Function:
             raise GradientError(f"{cls.__name__}.apply: takes positional arguments alone, not {', '.join(kwargs)}")
         ctx = FunctionCtx(tuple([wants_gradient(a) for a in args]))
         wants = any(ctx.needs_input_grad)
-        nodes = [a.uop for a in args if is_tensor(a)] if wants else []  # before `forward` may change one in place
+        # before `forward` may change one in place, or compute it
+        nodes = [a.late.as_origin() if a.late else a.uop for a in args if is_tensor(a)] if wants else []
         with no_grad():
             if cls.setup_context is Function.setup_context:
                 out = cls.forward(ctx, *args)
@@ -363,7 +364,7 @@ def once_differentiable(backward: F) -> F:
 
     @functools.wraps(backward)
     def once(ctx: Any, *grads: Any) -> Any:
-        inputs = [g for g in grads if is_tensor(g)]
+        inputs = list(filter(wants_gradient, grads))
         nodes = [g.uop for g in inputs]
         with no_grad():
             several = _several(backward(ctx, *grads))
@@ -402,7 +403,7 @@ def wants_gradient(x: Any) -> bool:
 def attached(
     name: str,
     inputs: Tensors,
-    nodes: Nodes,
+    nodes: Sequence[UOp | Late],
     results: Tensors,
     pull: OfTensors | None,
     push: OfTensors | None = None,
@@ -411,52 +412,67 @@ def attached(
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
 
-    `name` is for messages, `nodes` are those that the inputs had when the call began; with `notes` the inputs count as
-    used. The tensors in `state` are saved, and come back to the functions in it: an input or a result among them is
-    that of the call.
+    `name` is for messages, `nodes` are those that the inputs had when the call began, or their records; with `notes`
+    the inputs count as used. The tensors in `state` are saved, and come back to the functions in it: an input or a
+    result among them is that of the call.
     """
-    saved: list[Tensor] = []
-    kept = emptied(state, saved)
-    kind, near, far = type(inputs[0]), inputs[0].device, results[0].device
-    own = {id(t): n for n, t in reversed(list(enumerate((*inputs, *results))))}
-    places = [own.get(id(x)) for x in saved]
-    others = [x for x, n in zip(saved, places, strict=True) if n is None]
-    wants, flags = [x.requires_grad for x in inputs], [x.requires_grad for x in others]
+    several, kept, places = _saved(inputs, results, state)
+    kind, far = type(inputs[0]), results[0].device
+    first, last = len(inputs), len(inputs) + len(results)
+    wants, devices = [x.requires_grad for x in several], [x.device for x in several]
+    wants[first:last] = [True] * len(results)
 
-    def tensors(u: Nodes, wanted: Sequence[bool], device: str = near) -> list[Tensor]:
-        return [kind._from_uop(n, device, w) for n, w in zip(u, wanted, strict=True)]
+    def tensor(u: UOp | None, device: str, wanted: bool, n: Any = None) -> Any:
+        if n is not None and u is not None:
+            return Late(n, u, u.provenance[1:3]).tensor(kind, device, wanted)
+        return u if u is None else kind._from_uop(u, device, wanted)
 
-    def call(f: OfTensors, i: Nodes, o: Nodes, s: Nodes, given: Some, last: bool) -> Sequence[Any]:
-        xs, ys, rest = tensors(i, wants), tensors(o, [True] * len(o), far), iter(tensors(s, flags))
-        back = filled(kept, iter([next(rest) if n is None else [*xs, *ys][n] for n in places]))
+    def call(f: OfTensors, rows: Nodes, given: Some, ends: bool, n: Any = None) -> list[Any]:
+        there = list(map(tensor, rows, devices, wants, repeat(n)))
+        back = filled(kept, map(there.__getitem__, places))
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
-        where = far if f is pull else near
-        values = [None if g is None else tensors([ended(g) if last else g], [not last], where)[0] for g in given]
-        with modes(grad=not last, defers=True, derives=True):
-            return f(xs, ys, back, values)
+        what, like = ("gradient", there[:first]) if f is pull else ("tangent", there[first:last])
+        values = [tensor(g, far if f is pull else devices[0], not ends, n) for g in given]
+        with modes(grad=not ends, defers=True, derives=n is None, answer=None):
+            made = f(there[:first], there[first:last], back, values)
+        fits = [_fitting(f"{name}: the {what}", k, c, x) for k, (c, x) in enumerate(zip(made, like, strict=True))]
+        return fits if n is not None else [c if c is None else c.uop for c in fits]
 
     def pulled(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
         if pull is None:
             return transposed(lambda t: pushed(i, o, s, t), i, given)
+        ends = here.hooks is not None and not (here.creates or here.derives)
         wide = [None if g is None else spread(g, u.shape) for g, u in zip(given, o, strict=True)]
-        made = call(pull, i, o, s, wide, here.hooks is not None and not (here.creates or here.derives))
-        return [_fitting(f"{name}: the gradient", n, c, u) for n, (c, u) in enumerate(zip(made, i, strict=True))]
+        return call(pull, [*i, *o, *s], [ended(g) if ends and g is not None else g for g in wide], ends)
 
-    def pushed(i: Nodes, o: Nodes, s: Nodes, given: Some) -> Some:
-        assert push is not None
-        made = call(push, i, o, s, given, False)
-        return [_fitting(f"{name}: the tangent", n, c, u) for n, (c, u) in enumerate(zip(made, o, strict=True))]
-
+    pushed: Any = push and (lambda i, o, s, given: call(push, [*i, *o, *s], given, False))  # type: ignore[list-item]
     here.tensors.derivatives = True
-    values = [y.uop for y in results]
-    token = Derivative(name, pulled, None if push is None else pushed).token(far)
-    made = tensors(differentiated(values, nodes, [x.uop for x in others], token), [True] * len(values), far)
+    derivative = Derivative(name, pulled, pushed)
+    derivative.late = pull and (lambda n, rows: call(pull, rows, rows[len(wants) :], True, n))  # type: ignore[misc]
+    token = derivative.token(far)
+    n: Any = numbering_of() if notes and [x.late or x.uop for x in inputs] == nodes else None
+    known = n and n.read(several)
+    if known:
+        token = n.template(token)
+    else:
+        n, known = None, [*[u() if u.__class__ is Late else u for u in nodes], *[t.uop for t in several[first:]]]
+    made = [tensor(u, far, True, n) for u in differentiated(known[first:last], known[:first], known[last:], token)]
     if notes:
-        note_call(list(compress(inputs, wants)), list(compress(nodes, wants)), made)
+        note_call(list(compress(inputs, wants)), list(compress(known[:first], wants)), made)
     return made
 
 
-def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
+def _saved(inputs: Tensors, results: Tensors, state: Any) -> tuple[list[Tensor], Any, list[int]]:
+    """The inputs, the results, and the other tensors in `state`; that without its tensors, and which those are."""
+    saved: list[Tensor] = []
+    kept = emptied(state, saved)
+    several = [*inputs, *results]
+    several += [x for x in saved if id(x) not in {*map(id, several)}]
+    own = {id(t): n for n, t in reversed(list(enumerate(several)))}
+    return several, kept, [own[id(x)] for x in saved]
+
+
+def _fitting(what: str, n: int, c: Any, x: Tensor) -> Any:
     """A cotangent or tangent as the node it belongs to wants it; what was broadcast is summed. Errors name the place.
 
     Raises GradientError for what is no tensor, ShapeError for another shape.
@@ -465,12 +481,12 @@ def _fitting(what: str, n: int, c: Any, x: UOp) -> UOp | None:
         return None
     if not is_tensor(c):
         raise GradientError(f"{what} of input {n} is a tensor or None, not {said(c)}")
-    u: UOp = c.uop
-    if u.shape != x.shape:
+    if c.shape != x.shape:
+        u = c.uop
         extra = len(u.shape) - len(x.shape)
         fits = extra >= 0 and all(b in (1, a) for a, b in zip(u.shape[extra:], x.shape))
         if not fits:
             raise ShapeError(f"{what} {n} has shape {u.shape}, and its value {x.shape}")
         wide = [i for i in range(len(u.shape)) if i < extra or x.shape[i - extra] != u.shape[i]]
-        u = reshape(reduce_axis(u, Op.ADD, tuple(wide)), x.shape)
-    return u.cast(x.dtype)
+        c = c._new_plain(reshape(reduce_axis(u, Op.ADD, tuple(wide)), x.shape))
+    return c if c.dtype is x.dtype else c.cast(x.dtype)

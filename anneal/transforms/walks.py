@@ -352,6 +352,7 @@ class Derivative:
         self.name, self.pull, self.push = name, pull, push
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
+        self.late: Any = None  # `pull` of the records of late tensors, which gives tensors, if there is one
 
     def token(self, device: str) -> UOp:
         """A node that stands for this call."""
@@ -415,8 +416,10 @@ def parts_of(function: GraphFunction, src: Src) -> tuple[Derivative, Nodes, Node
 def pull_function(function: GraphFunction, src: Src, given: Some, wants: Any = None) -> Some:
     """The cotangents of what a call with a derivative by functions reads."""
     derivative, inputs, outputs, saved = parts_of(function, src)
-    here.effects += derivative.captured is None  # the function is to be called each time
-    made = derivative.pull(inputs, outputs, saved, given)
+    made = derivative.late and here.answer and here.answer(src[-1], [*inputs, *outputs, *saved], given)
+    if not made:
+        here.effects += derivative.captured is None  # the function is to be called each time
+        made = derivative.pull(inputs, outputs, saved, given)
     return [*[None] * len(outputs), *made, *[None] * (len(src) - len(outputs) - len(made))]
 
 

@@ -21,7 +21,7 @@ HOME = 0, 0
 
 def state(n: Numbering) -> Any:
     log = None if n.log is None else [None if r is None else r() for r in n.log.leaves]
-    return n.leaves, n.known, n.nbytes, n.passed, n.calls_python, log
+    return n.leaves, n.known, n.nbytes, n.passed, log
 
 
 def one_by_one(several: list[UOp], before: list[UOp], log: bool) -> tuple[list[UOp], Any]:

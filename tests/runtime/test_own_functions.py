@@ -1,0 +1,403 @@
+"""Loops without jit with derivatives by a user's functions: a known round calls those, and makes nothing anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import anneal as an
+from anneal import nn, settings
+from anneal.nn import functional as F
+from anneal.runtime import cache_statistics
+from anneal.tensor import Tensor
+from tests.runtime.test_eager_work import Work, warm
+
+Fn = Callable[..., Any]
+Step = Callable[[int], Any]
+BATCHES = np.random.default_rng(0).standard_normal((8, 4, 6)).astype(np.float32)
+LABELS = np.arange(4) % 3
+Function = an.autograd.Function
+
+
+class Quantised(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return (x * 8).round() / 8
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g
+
+
+class Reversed(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        return g.neg() * ctx.scale, None
+
+
+class Swish(Function):
+    calls = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x * x.sigmoid()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        Swish.calls += 1
+        (x,) = ctx.saved_tensors
+        s = x.sigmoid()
+        return g * (s * (1 + x * (1 - s)))
+
+
+class Wrapped(Function):
+    """A loss that pulls the largest logits to zero, as RWKV has it."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(y)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, Tensor]:
+        (y,) = ctx.saved_tensors
+        most, at = an.max(y, -1, keepdim=True)
+        slope = an.zeros_like(y)
+        slope.scatter_(-1, at, most * 1e-2)
+        return g, slope
+
+
+class Split(Function):
+    """Two results of which one has no gradient as a rule, and arguments of other shapes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.both = x, scale
+        order = x.argsort(-1)
+        return x * scale, x + scale, order
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, h: Tensor, _: Any) -> tuple[Any, Any]:
+        x, scale = ctx.both
+        assert ctx.needs_input_grad == (True, scale.requires_grad)
+        return g * scale + h, g * x + h if ctx.needs_input_grad[1] else None  # a scale is broadcast
+
+
+class Halved(Function):
+    """What it does depends on a value that it reads."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        return g * 0.5 if g.abs().sum().item() > 0 else g
+
+
+class InNumPy(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return Tensor(np.tanh(x.numpy()))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return Tensor(g.numpy() * (1 - np.tanh(x.numpy()) ** 2))
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        g = g.clone()
+        g.mul_(3)
+        return g
+
+
+class Through(Function):
+    """A linear layer that adds to its weight's gradient by itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: nn.Linear) -> Tensor:
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        return layer(x)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        with an.enable_grad():
+            x = x.detach().requires_grad_()
+            ctx.layer(x).backward(g)
+        assert x.grad is not None
+        return x.grad, None
+
+
+@an.custom_vjp
+def clipped(x: Tensor) -> Tensor:
+    return x * 3
+
+
+clipped.defvjp(lambda x: (x * 3, None), lambda _, g: ((g * 3).clamp(-0.1, 0.1),))
+
+
+def trained(
+    act: Fn, after: Fn = lambda loss, y: loss, depth: int = 2, every: int = 1, read: Fn = lambda loss: None
+) -> Step:
+    """A step of training of a perceptron with this activation, whose loss `after` has."""
+    an.manual_seed(0)
+    layers = [nn.Linear(6, 6) for _ in range(depth)]
+    head = nn.Linear(6, 3)
+    weights = [p for layer in (*layers, head) for p in layer.parameters()]
+    optimiser = an.optim.Adam(weights, 0.01)
+
+    def step(n: int) -> list[float]:
+        h = Tensor(BATCHES[n % 8])
+        for layer in layers:
+            h = act(layer(h))
+        y = head(h)
+        loss = after(F.cross_entropy(y, Tensor(LABELS)), y)
+        read(loss)
+        loss.backward()
+        if n % every == every - 1:
+            optimiser.step()
+            optimiser.zero_grad()
+        return [loss.item(), weights[0].sum().item()]
+
+    return step
+
+
+def residual() -> Step:
+    return trained(lambda x: x.tanh() + Swish.apply(x.tanh()))
+
+
+def shared() -> Step:
+    """Two functions of which one is used several times, and weights that both parts read."""
+
+    def act(x: Tensor) -> Tensor:
+        a, b, order = Split.apply(x, x.mean())
+        return a + Quantised.apply(x) * Split.apply(b, Tensor(2.0))[1] + order
+
+    return trained(act)
+
+
+def of_a_part() -> Step:
+    return trained(lambda x: an.cat([Swish.apply(x[:, :2]), Quantised.apply(x[:, 2:])], -1))
+
+
+def changing() -> Step:
+    """A gradient that Python makes anew, with a number of the round."""
+    turn = iter(range(1000))
+    return trained(lambda x: Reversed.apply(x, 0.1 * next(turn)))
+
+
+def through() -> Step:
+    an.manual_seed(1)
+    layer = nn.Linear(6, 6)
+    rest, optimiser = trained(lambda x: Through.apply(x.tanh(), layer)), an.optim.SGD(layer.parameters(), 0.1)
+
+    def step(n: int) -> list[float]:
+        found = rest(n)
+        optimiser.step()
+        optimiser.zero_grad()
+        return [*found, layer.weight.sum().item()]
+
+    return step
+
+
+def hooked() -> Step:
+    """Hooks on results: one that looks at a gradient, and one that replaces it."""
+    seen: list[Any] = []
+
+    def act(x: Tensor) -> Tensor:
+        x.register_hook(lambda g: g.clamp(-0.1, 0.1))
+        y = Swish.apply(x)
+        y.register_hook(lambda g: seen.append(g.abs().max()))
+        return y
+
+    rest = trained(act)
+
+    def step(n: int) -> list[float]:
+        seen.clear()
+        return [*rest(n), *[g.item() for g in seen]]
+
+    return step
+
+
+def of_leaves() -> Step:
+    """A function of leaves themselves, and a leaf with a hook."""
+    w = Tensor(BATCHES[0], requires_grad=True)
+    k = Tensor(2.0, requires_grad=True)
+    w.register_hook(lambda g: g * 2)
+    optimiser = an.optim.SGD([w, k], 0.01)
+
+    def step(n: int) -> list[float]:
+        optimiser.zero_grad()
+        a, b, _ = Split.apply(w, k)
+        ((a - Tensor(BATCHES[n % 8])) ** 2 + Swish.apply(b)).sum().backward()
+        optimiser.step()
+        return [w.sum().item(), k.item()]
+
+    return step
+
+
+def again() -> Step:
+    """Two gradients of one graph, of which the second one follows a change of a leaf."""
+    w = Tensor(BATCHES[0], requires_grad=True)
+
+    def step(n: int) -> list[float]:
+        w.grad = None
+        loss = (Swish.apply(w * 2) * Tensor(BATCHES[n % 8])).sum()
+        loss.backward(retain_graph=True)
+        with an.no_grad():
+            w.mul_(0.9)
+        loss.backward()
+        assert w.grad is not None
+        return [loss.item(), w.sum().item(), w.grad.sum().item()]
+
+    return step
+
+
+# programs whose rounds are known, with the same programs by ops alone
+KNOWN: dict[str, tuple[Callable[[], Step], Callable[[], Step]]] = {
+    "a quantiser": (
+        lambda: trained(Quantised.apply),
+        lambda: trained(lambda x: x + ((x * 8).round() / 8 - x).detach()),
+    ),
+    "a reversal": (lambda: trained(lambda x: Reversed.apply(x.tanh(), 0.5)), lambda: trained(Tensor.tanh)),
+    "an activation": (lambda: trained(Swish.apply), lambda: trained(lambda x: x * x.sigmoid())),
+    "beside its argument": (residual, lambda: trained(lambda x: x.tanh() + x.tanh() * x.tanh().sigmoid())),
+    "a wrapped loss": (lambda: trained(Tensor.tanh, Wrapped.apply), lambda: trained(Tensor.tanh)),
+    "a wrapped loss, read before": (
+        lambda: trained(Tensor.tanh, Wrapped.apply, read=Tensor.item),
+        lambda: trained(Tensor.tanh, read=Tensor.item),
+    ),
+    "of JAX's kind": (lambda: trained(clipped), lambda: trained(lambda x: x * 3)),
+    "many": (lambda: trained(Swish.apply, depth=12), lambda: trained(lambda x: x * x.sigmoid(), depth=12)),
+}
+OTHERS: dict[str, Callable[[], Step]] = {
+    "gradients of two rounds": lambda: trained(Swish.apply, every=2),
+    "several results": shared,
+    "of a part": of_a_part,
+    "a number of the round": changing,
+    "values that backward reads": lambda: trained(lambda x: Swish.apply(Halved.apply(Swish.apply(x)))),
+    "in NumPy": lambda: trained(lambda x: Swish.apply(InNumPy.apply(Swish.apply(x)))),
+    "an argument that it changes": lambda: trained(lambda x: Swish.apply(InPlace.apply(x * 2))),
+    "a gradient inside": through,
+    "hooks of results": hooked,
+    "leaves": of_leaves,
+    "a second gradient": again,
+    "a captured layer beside": lambda: trained(an.jit(lambda x: x.tanh() * 2), Wrapped.apply),
+    "captured": lambda: trained(an.jit(lambda x: Swish.apply(x) * 2)),
+    "a checkpoint": lambda: trained(lambda x: an.utils.checkpoint.checkpoint(lambda x: Swish.apply(x) * 2, x)),
+}
+ALL = {name: own for name, (own, _) in KNOWN.items()} | OTHERS
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_round_costs_about_what_it_costs_without_the_function(name: str) -> None:
+    work, before = (Work(warm(make()), range(6, 10)) for make in KNOWN[name])
+    assert (work.plans, work.misses) == (0, 0)
+    functions = 12 if name == "many" else 2
+    assert work.nodes <= before.nodes + 2 * functions  # what stands for a call
+    assert work.calls <= 1.2 * before.calls + 2 * 300 * functions  # of two rounds; ops of the function's own are there
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_its_values_are_those_of_ops_that_are_never_late(name: str, device: str) -> None:
+    step = ALL[name]()
+    found = [step(n) for n in range(9)]
+    with settings.override(replay=False), an.device("cpu"):
+        step = ALL[name]()
+        expected = [step(n) for n in range(9)]
+    np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_no_plan_is_made_after_the_third_round() -> None:
+    for name, make in ALL.items():
+        step, made = make(), []
+        for n in range(8):
+            before = cache_statistics()[1]
+            step(n)
+            made.append(cache_statistics()[1] - before)
+        assert made[5:] == [0] * 3, name
+
+
+def test_backward_is_called_once_for_each_gradient() -> None:
+    step = trained(lambda x: Swish.apply(x) + Halved.apply(Swish.apply(x)))
+    for n in range(6):
+        before = Swish.calls
+        step(n)
+        assert Swish.calls == before + 4
+
+
+def test_an_error_of_backward_adds_no_gradient_and_the_loop_goes_on() -> None:
+    failing = False
+
+    class Failing(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            if failing:
+                raise ValueError("no gradient today")
+            return g * 2
+
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    for n in range(8):
+        failing = n % 3 == 2
+        loss = (Failing.apply(Swish.apply(w)) * w).sum()
+        w.grad = None
+        if failing:
+            with pytest.raises(ValueError, match="today"):
+                loss.backward()
+            assert w.grad is None
+        else:
+            loss.backward()
+            assert w.grad is not None
+            s = 1 / (1 + np.exp(-w.numpy()))
+            slope = s * (1 + w.numpy() * (1 - s))
+            np.testing.assert_allclose(w.grad.numpy(), 2 * w.numpy() * (s + slope), rtol=1e-5)
+
+
+def test_what_backward_keeps_has_its_values_in_later_rounds() -> None:
+    kept: list[Tensor] = []
+
+    class Keeping(Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            kept.extend((g, ctx.saved_tensors[0] * g))
+            return g * 2
+
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    for n in range(6):
+        w.grad = None
+        (Keeping.apply(w + n) * (n + 1)).sum().backward()
+        with an.no_grad():
+            w += 1
+        w.numpy()
+    for n in range(6):
+        np.testing.assert_array_equal(kept[2 * n].numpy(), np.full(2, n + 1.0))
+        np.testing.assert_array_equal(kept[2 * n + 1].numpy(), (np.array([1.0, 2.0]) + 2 * n) * (n + 1))
