@@ -244,7 +244,7 @@ class ModelPlan:
     has all nodes that can run before the next one that needs the host. Each part is captured for the shapes of what
     goes in (`Captured`), and a bounded number of captures is kept. So is each branch of an If and each body of a Loop,
     which are graphs too: a turn is a replay. A size that differs from run to run, as that of what NonZero finds,
-    becomes a Variable when it first does, so that the part's kernels serve all sizes up to the next power of two.
+    becomes a Variable when it first does, so that the part's kernels serve all sizes up to a power of two.
 
     Tensors are the arguments of a jit function; small whole numbers that decide shapes are fixed, and so are results
     that follow from them alone. Where values are needed on the host in the middle (`steps` tells where), what is
@@ -338,7 +338,7 @@ class ModelPlan:
 
 
 class _UnfitError(Exception):
-    """A value cannot be the argument of a capture: text, nothing at all."""
+    """A value cannot be the argument of a capture: text."""
 
 
 class _Divided:
@@ -515,13 +515,11 @@ class _Part:
         """A value as an argument: on the host if it is small and decides shapes, else on the device."""
         if isinstance(value, list):
             return [self._placed(name, v, run) for v in value]
-        if isinstance(value, Tensor) and 0 in value.shape:
-            raise _UnfitError
         if value is None or isinstance(value, Tensor):
             return value
         if not is_given(value) and name in self.of.model.deciding:
             return value.copy()  # the number of a turn follows from the file, but is another in each
-        if not fits_device(value.dtype) or not value.size:
+        if not fits_device(value.dtype):
             raise _UnfitError
         try:
             return uploaded(value, run.device, run.float64)
@@ -539,10 +537,10 @@ def _is_constant(run: GraphRun, value: Any) -> bool:
 
 def _loosen(run: GraphRun, value: Any) -> None:
     """Note that a value that comes from a capture may be another in the next run."""
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         for v in value:
             _loosen(run, v)
-    elif value is None:
+    elif isinstance(value, list | None):
         run.nothing_is_loose = True
     else:
         run.loose[id(value)] = value
@@ -557,6 +555,7 @@ class _Found:
     def __init__(self) -> None:
         self._groups: dict[_Place, int] = {}
         self._last: dict[int, int] = {}  # the value of each group
+        self._most: dict[int, int] = {}  # the bound of each: it grows with what was found, so that captures are few
         self._moving: set[int] = set()  # groups whose value has differed
         self._count = 0
 
@@ -576,10 +575,11 @@ class _Found:
                 self._moving.add(own)
             self._groups.update(dict.fromkeys(places, own))
         for (_, n), places in parts.items():
-            self._last[self._groups[places[0]]] = n
+            self._last[group := self._groups[places[0]]] = n
+            self._most[group] = max(self._most.get(group, _LEAST), 1 << (n - 1).bit_length())
         return {
             place: n
-            if (group := self._groups[place]) not in self._moving
-            else Variable(f"found{group}", 1, max(_LEAST, 1 << (n - 1).bit_length()))
+            if (group := self._groups[place]) not in self._moving or not n
+            else Variable(f"found{group}", 1, self._most[group])
             for place, n in found.items()
         }

@@ -211,7 +211,7 @@ def _told(n: Size) -> str:
     return size_text(n, values=False)
 
 
-def _either(kind: Op, a: Size, b: Size) -> Size:
+def either(kind: Op, a: Size, b: Size) -> Size:
     """The larger or the smaller of two."""
     low, high = _difference(a, b)
     if low >= 0 or high <= 0:
@@ -252,8 +252,8 @@ ARITHMETIC: dict[str, Fun] = {
     "GreaterOrEqual": _pairs(lambda a, b: not _less(a, b)),
     "Less": _pairs(_less),
     "LessOrEqual": _pairs(lambda a, b: not _less(b, a)),
-    "Max": _pairs(partial(_either, Op.MAX)),
-    "Min": _pairs(partial(_either, Op.MIN)),
+    "Max": _pairs(partial(either, Op.MAX)),
+    "Min": _pairs(partial(either, Op.MIN)),
     "Mod": _pairs(partial(_divided, remainder=True)),
     "Mul": _pairs(operator.mul),
     "Neg": np.frompyfunc(operator.neg, 1, 1),
@@ -277,6 +277,12 @@ def on_sizes(name: str, function: Fun, given: list[Any], data: list[Any]) -> Any
         return None
     if name in ARITHMETIC:
         return host_value(ARITHMETIC[name](*[objects(v) for v in data]), np.bool_ if name in _TRUTHS else dtype)
+    if name in ("Cast", "ReduceMax", "ReduceMin"):
+        like, items = function(np.zeros(data[0].shape, dtype), *given[1:]), objects(data[0])
+        if name != "Cast" and like.size == 1:
+            items = np.array(ARITHMETIC[name[6:]](*items.reshape(-1)), object).reshape(like.shape)
+        if like.dtype in (np.int32, np.int64) and items.shape == like.shape:
+            return host_value(items, like.dtype)
     if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
         moved = function(*[objects(v) for v in given])
         return tuple([host_value(r, dtype) for r in (moved if isinstance(moved, tuple) else (moved,))])

@@ -93,7 +93,7 @@ def topk(x: Tensor, k: int, dim: int | None = None, largest: bool = True, sorted
     n = x.shape[at] if x.ndim else 1
     if not 0 <= k <= n:
         raise ShapeError(f"topk: k must be 0 to {n} for axis {at} of shape {x.shape}, not {k}")
-    if x.ndim == 1 and x.dtype.bits < 64 and 0 < k <= n // _BLOCKED:
+    if x.ndim == 1 and x.dtype.bits < 64 and isinstance(n + k, int) and 0 < k <= n // _BLOCKED:
         order = x._new_plain(first_by_blocks(keys(x._kept(), largest), k))
     else:
         order = _first_places(x, at, largest, k)

@@ -301,7 +301,8 @@ def is_symbolic(u: UOp) -> bool:
 
 
 _LEAVES = frozenset((Op.CONST, Op.VARIABLE, Op.BIND))
-_WITHIN = frozenset((Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.IDIV, Op.MOD, Op.MAX, Op.MIN))
+_EITHER = (Op.MAX, Op.MIN)
+_WITHIN = _ARITHMETIC.union(_EITHER)
 
 
 def decided(u: UOp) -> bool | None:
@@ -332,15 +333,17 @@ def decided(u: UOp) -> bool | None:
     return found is truth
 
 
-def range_of(n: Size) -> tuple[int, int]:
+def range_of(n: Size, ways: int = 64) -> tuple[int, int]:
     """The smallest and the largest value of a size: of its canonical form, in which equal parts have met.
 
     A quotient by a number k moves with what it divides: k * (a // k) is a, less a remainder below k. What all parts
-    have as a factor is one.
+    have as a factor is one. A minimum is one of two: up to `ways` such choices are looked at.
 
     >>> n, m = variable("n", 2, 9), variable("m", 1, 4)
     >>> range_of(n - n // 2), range_of(n - (n + 1) // 2 * 2), range_of(m * n - m)
     ((1, 5), (-1, 0), (1, 32))
+    >>> range_of(n - Op.MIN(n, const(_I32, 5)))
+    (0, 4)
     """
     n = size(n)
     low, high = least(n), most(n)
@@ -350,10 +353,15 @@ def range_of(n: Size) -> tuple[int, int]:
             factor = min(shared, key=_rank)
             ends = [a * b for a in range_of(factor) for b in range_of(cast(Size, divided_size(n, factor)))]
             low, high = max(low, min(ends)), min(high, max(ends))
+        ways //= 2 * len([m for m in poly(n) if m and m[0].op in _EITHER]) or 1
         for m, c in poly(n).items():
+            rest = {other: v for other, v in poly(n).items() if other != m}
+            if len(m) == 1 and m[0].op in _EITHER and ways:
+                one, two = [range_of(size(poly_node(plus(rest, poly(x), c))), ways) for x in m[0].src]
+                pick = max if (c > 0) is (m[0].op is Op.MAX) else min
+                low, high = max(low, pick(one[0], two[0])), min(high, pick(one[1], two[1]))
             if len(m) == 1 and m[0].op is Op.IDIV and m[0].src[1].op is Op.CONST and (k := int(m[0].src[1].arg)) > 0:
                 # k * n = c * (a - r) + k * rest, with r from 0 to k - 1
-                rest = {other: v for other, v in poly(n).items() if other != m}
                 whole = size(poly_node(plus(plus({}, rest, k), poly(m[0].src[0]), c)))
                 begin, end = range_of(whole)
                 spare = c * (k - 1)

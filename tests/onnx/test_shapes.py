@@ -341,6 +341,18 @@ HOSTED: dict[str, list[tuple[str, list[str], dict[str, Any]]]] = {
     "rows from the end": [("Slice", ["x", "[-1]", "[far]", "[1]"], {})],
     "backward": [("Slice", ["x", "[-1]", "[-far]", "[1]", "[-1]"], {})],
     "every second": [("Slice", ["x", "[1]", "[far]", "[1]", "[2]"], {})],
+    "at most 5": [("Slice", ["x", "[0]", "[5]", "[1]"], {})],
+    "the last 5, if there are": [("Slice", ["x", "[-5]", "[far]", "[1]"], {})],
+    "what is beyond 2, up to 7": [("Slice", ["x", "[2]", "[7]", "[1]"], {})],
+    "perhaps nothing": [("Slice", ["x", "[4]", "[100]", "[1]"], {}), ("ReduceSum", ["y0", "[1]"], {})],
+    "every second of 7 at most": [("Slice", ["x", "[1]", "[7]", "[1]", "[2]"], {})],
+    "back from 5, if there are": [("Slice", ["x", "[5]", "[-far]", "[1]", "[-1]"], {})],
+    "as many as a size, 5 at most": [
+        ("Min", ["s", "5"], {}),
+        ("Unsqueeze", ["y0", "[0]"], {}),
+        ("Slice", ["x", "[0]", "y1", "[1]"], {}),
+        ("Slice", ["y2", "[0]", "[4]", "[1]"], {}),
+    ],
     "tiles": [("Tile", ["x", "[2,1,1]"], {})],
     "merged axes": [("Reshape", ["x", "[-1,6]"], {})],
     "kept axes": [("Reshape", ["x", "[0,0,2,3]"], {})],
@@ -358,7 +370,8 @@ def test_what_is_computed_from_shapes_is_the_same_for_symbolic_sizes(name: str) 
         nodes.append(node(op, inputs, outputs, **attributes))
     far = 2**63 - 1
     constants = {str(n): n for n in range(4)} | {"[far]": [far], "[-far]": [-far], "[100]": [100], "[-1]": [-1]}
-    constants |= {f"[{n}]": [n] for n in range(4)} | {"[2,0]": [2, 0], "[1,2]": [1, 2], "[3,1]": [3, 1]}
+    constants |= {"5": 5} | {f"[{n}]": [n] for n in (0, 1, 2, 3, 4, 5, 7, -5)}
+    constants |= {"[2,0]": [2, 0], "[1,2]": [1, 2], "[3,1]": [3, 1]}
     constants |= {"[2,1,1]": [2, 1, 1], "[-1,6]": [-1, 6], "[0,0,2,3]": [0, 0, 2, 3]}
     weights = [array(n, v) for n, v in constants.items()]
     made = model(nodes, [floats("x", "batch", "sequence", 6)], [helper.make_empty_tensor_value_info("y")], weights)

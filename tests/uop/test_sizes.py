@@ -26,7 +26,7 @@ from anneal.uop.sizes import (
 N, M = variable("n", 1, 16), variable("m", 0, 9)
 SIZES = st.recursive(
     st.sampled_from([N, M, 1, 2, 3, 64]),
-    lambda x: st.tuples(st.sampled_from("+-*/%"), x, x),
+    lambda x: st.tuples(st.sampled_from("+-*/%<>"), x, x),
     max_leaves=7,
 )
 
@@ -44,16 +44,17 @@ def made(tree: object) -> UOp | int | None:
     (a_low, a_high), (b_low, b_high) = range_of(a), range_of(b)
     if max(map(abs, (a_low, a_high))) * max(map(abs, (b_low, b_high, 1))) >= 2**31:
         return None
-    return size({"+": x + b, "-": x - b, "*": x * b, "/": x // b, "%": x % b}[op])
+    y: UOp = b if isinstance(b, UOp) else const(dtypes.int32, b)
+    return size({"+": x + b, "-": x - b, "*": x * b, "/": x // b, "%": x % b, "<": Op.MIN(x, y), ">": Op.MAX(x, y)}[op])
 
 
 def value(tree: object, n: int, m: int) -> int:
     if not isinstance(tree, tuple):
         return n if tree is N else m if tree is M else tree  # type: ignore[return-value]
     a, b = value(tree[1], n, m), value(tree[2], n, m)
-    return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b, "/": lambda: a // b, "%": lambda: a % b}[
-        tree[0]
-    ]()
+    if tree[0] in "/%":
+        return a // b if tree[0] == "/" else a % b
+    return {"+": a + b, "-": a - b, "*": a * b, "<": min(a, b), ">": max(a, b)}[tree[0]]
 
 
 @given(SIZES, st.integers(1, 16), st.integers(0, 9))
@@ -101,6 +102,14 @@ def test_truth_follows_from_the_bounds() -> None:
         bool(N < 5)
     with pytest.raises(ShapeError, match="whether m holds depends"):
         bool(M)
+
+
+def test_the_smaller_of_two_sizes_is_above_neither() -> None:
+    some, rest = Op.MIN(N, const(dtypes.int32, 5)), Op.MAX(N - 5, const(dtypes.int32, 0))
+    assert range_of(N - some) == (0, 11)
+    assert range_of(N - rest) == (1, 5)
+    assert range_of(some - Op.MIN(N, const(dtypes.int32, 4))) == (0, 1)
+    assert range_of(N - some - rest) == (0, 0)
 
 
 def loop(extent: UOp | int, ident: int) -> UOp:

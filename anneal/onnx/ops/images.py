@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anneal.onnx.execute import fail, node
-from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, axes_of, ints, iota
+from anneal.onnx.ops.elementwise import Array, MaybeArray, MaybeTensor, Numbers, Value, axes_of, ints, iota, total_of
 from anneal.onnx.ops.indexing import picked
 from anneal.onnx.ops.windows import Windows, windows_of
 from anneal.onnx.registry import op
@@ -260,20 +260,11 @@ def AffineGrid(theta: Tensor, size: Array, *, align_corners: int) -> Tensor:
 # -- regions ----------------------------------------------------------------------------------------------------------
 
 
-def _between(at: Array, n: int) -> tuple[Array, Array, Array, Array]:
-    """The two elements that places of an axis lie between, the share of the second, and which places count."""
-    counts = (at >= -1) & (at <= n)
-    at = np.maximum(at, 0)
-    low = np.minimum(at.astype(np.int64), n - 1)
-    high = np.minimum(low + 1, n - 1)
-    return low, high, np.where(low >= n - 1, 0.0, at - low), counts
-
-
 @op
 def RoiAlign(
     x: Tensor,
-    rois: Array,
-    batch_indices: Array,
+    rois: Value,
+    batch_indices: Tensor,
     *,
     coordinate_transformation_mode: str = "output_half_pixel",
     mode: str,
@@ -282,51 +273,40 @@ def RoiAlign(
     sampling_ratio: int,
     spatial_scale: float,
 ) -> Tensor:
-    """Regions as small images of means (or maxima) of places between elements; half_pixel is the default since 16."""
-    half = coordinate_transformation_mode == "half_pixel"
-    images = []
-    node.room(len(rois), x.shape[1], output_height, output_width)
-    # In float32, as other runtimes: how many places are read is a quotient that is rounded up.
-    for box, image in zip(rois.astype(np.float32), ints(batch_indices), strict=True):
-        edges = box * np.float32(spatial_scale) - np.float32(0.5 if half else 0.0)
-        lines: list[Any] = []
-        for begin, end, count, n in (
-            (edges[1], edges[3], output_height, x.shape[2]),
-            (edges[0], edges[2], output_width, x.shape[3]),
-        ):
-            length = end - begin if half else max(end - begin, np.float32(1))
-            grid = sampling_ratio if sampling_ratio > 0 else max(math.ceil(length / count), 0)
-            node.room(count, grid)
-            steps = np.arange(count)[:, None] + (np.arange(grid) + 0.5) / max(grid, 1)
-            lines.append(_between(begin + steps * (length / count), n))
-        if all(places.size for _, _, _, places in lines):
-            images.append(_region(x[image], lines, mode))
-        else:  # a region without area, of which nothing is read
-            images.append(x.new_zeros(x.shape[1], output_height, output_width))
-    return _stacked(x, images, output_height, output_width)
+    """Regions as small images of means (or maxima) of places between elements; half_pixel is the default since 16.
 
-
-def _stacked(x: Tensor, regions: list[Tensor], *sizes: int) -> Tensor:
-    return Tensor.stack(regions) if regions else x.new_zeros(0, x.shape[1], *sizes)
-
-
-def _region(image: Tensor, lines: Sequence[Any], mode: str) -> Tensor:
-    """(channels, h, w) read at (rows, grid) places along one axis and (columns, grid) along the other."""
-    (top, bottom, down, tall), (left, right, across, wide) = lines
-    node.room(image.shape[0], *tall.shape, *wide.shape)
-    c, _, width = image.shape
-    flat = image.reshape(c, -1)
-    counted = tall[:, None, :, None] & wide[None, :, None, :]
-    parts = []
-    for row, v in ((top, 1 - down), (bottom, down)):
-        for column, h in ((left, 1 - across), (right, across)):
-            place = row[:, None, :, None] * width + column[None, :, None, :]
-            weight = np.where(counted, v[:, None, :, None] * h[None, :, None, :], 0.0)
-            read = flat.index_select(1, node.constant(place.reshape(-1).astype(np.int32))).reshape(c, *place.shape)
-            parts.append(read * node.constant(weight.astype(image.dtype.name)))
-    if mode == "max":
-        return Tensor.stack(parts).amax((0, 4, 5))
-    return reduce(Tensor.add, parts).mean((3, 4))
+    With a `sampling_ratio` of 0 the largest region, which the host reads, says how many places there are at most.
+    """
+    half, total = coordinate_transformation_mode == "half_pixel", rois.shape[0]
+    c, *sizes = x.shape[1:]
+    edges = node.tensor(rois).float() * spatial_scale - 0.5 * half
+    lines, read, size = [], 1, 1
+    for n, out, at in zip(sizes, (output_height, output_width), (1, 0)):
+        begin, end = [edges[:, i].reshape(-1, 1, 1) for i in (at, at + 2)]
+        step = (end - begin if half else (end - begin).clamp(1)) / out
+        most, grid = sampling_ratio, step.full_like(sampling_ratio)
+        if most < 1:
+            wide = np.ptp(node.host(rois)[:, at::2], 1).max(initial=1) * spatial_scale
+            most, grid = math.ceil(wide / out) + 1, step.ceil().clamp(0)
+        size *= out * most
+        node.room(c, size)
+        node.room(total, size)
+        turn = iota(x, most, 2, 3)
+        place = begin + iota(x, out, 1, 3) * step + (turn.minimum(grid - 1) + 0.5) * (step / grid.clamp(1))
+        counts = (place >= -1) & (place <= n) & ((grid if mode == "max" else grid - turn) > 0)
+        place = place.clip(0, n - 1)
+        low, shape = place.floor(), (total, out, most, 1, 1) if at else (total, 1, 1, out, most)
+        ways = (low, 1 - place + low), ((low + 1).clip(0, n - 1), place - low)
+        lines.append([(i.int().reshape(shape), counts.where(share, 0).reshape(shape)) for i, share in ways])
+        read = grid.clamp(1) * read
+    node.room(total, c, output_height, output_width)
+    parts, flat = [], x.transpose(0, 1).reshape(c, -1)
+    first = batch_indices.int().reshape(-1, 1, 1, 1, 1) * sizes[0]
+    for (row, v), (column, h) in itertools.product(*lines):
+        at = (first + row) * sizes[1] + column
+        parts.append(flat.index_select(1, at.reshape(-1)).reshape(c, *at.shape) * (v * h))
+    found = Tensor.stack(parts).amax((0, 4, 6)) if mode == "max" else total_of(parts).sum((3, 5)) / read
+    return found.transpose(0, 1).cast(x.dtype)
 
 
 @op
@@ -347,7 +327,7 @@ def MaxRoiPool(x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_s
             else:
                 cells.append(x.new_zeros(x.shape[1]))
         regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))
-    return _stacked(x, regions, rows, columns)
+    return Tensor.stack(regions) if regions else x.new_zeros(0, x.shape[1], rows, columns)
 
 
 def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:

@@ -247,37 +247,49 @@ def NonMaxSuppression(
     overlap = 0.0 if iou_threshold is None else float(single(node.host(iou_threshold)))
     least = None if score_threshold is None else float(single(node.host(score_threshold)))
     all_boxes, all_scores = node.host(boxes), node.host(scores)
-    rows: list[tuple[int, int, int]] = []
-    for batch in range(all_scores.shape[0] if count > 0 else 0):
-        corners = _corners(all_boxes[batch], center_point_box)
-        for kind in range(all_scores.shape[1]):
-            chosen = _suppressed(corners, all_scores[batch, kind], count, overlap, least)
-            rows.extend([(batch, kind, box) for box in chosen])
-    return np.array(rows, np.int64).reshape(-1, 3)
+    if count <= 0:
+        return np.zeros((0, 3), np.int64)
+    rows = np.argwhere(np.ones_like(all_scores, bool) if least is None else all_scores > least)
+    at = np.lexsort((-all_scores[tuple(rows.T)], rows[:, 1], rows[:, 0]))  # of each class the best first
+    rows = rows[at]
+    found = _unsuppressed(_corners(all_boxes[rows[:, 0], rows[:, 2]], center_point_box), rows, count, overlap)
+    return rows[found].astype(np.int64)
 
 
 def _corners(boxes: Array, center: int) -> Array:
-    """Boxes as (low, low, high, high), from two corners in any order or from centres and sizes."""
-    boxes = boxes.astype(np.float32)
-    if center:
-        half = boxes[:, 2:] / 2
-        return np.concatenate([boxes[:, :2] - half, boxes[:, :2] + half], 1)
-    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
+    """Boxes as rows of low, low, high, high, from two corners in any order or from centres and sizes."""
+    one, two = boxes.astype(np.float32).T.reshape(2, 2, -1)
+    return np.concatenate([one - two / 2, one + two / 2] if center else [np.minimum(one, two), np.maximum(one, two)])
 
 
-def _suppressed(boxes: Array, scores: Array, most: int, overlap: float, least: float | None) -> list[int]:
-    """The boxes that stay, best first."""
-    order = np.argsort(-scores, kind="stable")
-    if least is not None:
-        order = order[scores[order] > least]
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+def _unsuppressed(boxes: Array, rows: Array, most: int, overlap: float) -> list[int]:
+    """The places of the boxes that stay, of (batch, class, box) rows: by class, the best first.
+
+    Boxes are compared many at once: with those of their class that stayed, then with each other.
+    """
+    kind = np.cumsum(np.any(rows[:, :2] != np.roll(rows[:, :2], 1, 0), 1))
+    area = (boxes[2] - boxes[0]) * (boxes[3] - boxes[1])
+
+    def hits(one: Any, two: Any) -> Any:
+        """True where a box of `one`, in rows, suppresses one of `two`."""
+        a, b = boxes[:, one, None], boxes[:, None, two]
+        wide, high = [np.maximum(np.minimum(a[n + 2], b[n + 2]) - np.maximum(a[n], b[n]), 0) for n in (0, 1)]
+        shared = wide * high
+        union = area[one, None] + area[two] - shared
+        return (shared / union > overlap) & (union > 0) & (kind[one, None] == kind[two])
+
     chosen: list[int] = []
-    while order.size and len(chosen) < most:
-        best, order = int(order[0]), order[1:]
-        chosen.append(best)
-        low = np.maximum(boxes[best, :2], boxes[order, :2])
-        high = np.minimum(boxes[best, 2:], boxes[order, 2:])
-        shared = np.prod(np.maximum(high - low, 0), axis=1)
-        union = area[best] + area[order] - shared
-        order = order[np.where(union > 0, shared / union, 0) <= overlap]
+    at = since = 0  # since: the first one of its class that stays
+    while at < len(rows):
+        block = np.arange(at, min(at + 64, len(rows)))
+        block = block[~hits(chosen[since:], block).any(0)]
+        gone = 0
+        for n, (box, by) in enumerate(zip(block.tolist(), np.packbits(hits(block, block), 1, "little"))):
+            if chosen and kind[box] != kind[chosen[-1]]:
+                since = len(chosen)
+            if not gone >> n & 1 and len(chosen) - since < most:
+                chosen.append(box)
+                gone |= int.from_bytes(by, "little")
+        full = len(chosen) - since >= most  # then nothing more of this class stays
+        at = max(at + 64, int(np.searchsorted(kind, kind[chosen[-1]], "right")) if full else 0)
     return chosen

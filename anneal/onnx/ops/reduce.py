@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import fail, node
-from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, whole
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axes_of, axis_of, counted, ints, iota, single, whole
 from anneal.onnx.ops.shapes import Flatten
 from anneal.onnx.registry import op, rows
 from anneal.onnx.values import border
@@ -117,10 +117,7 @@ def position(x: Tensor, *, axis: int, keepdims: int, select_last_index: int = 0)
 @op(since=10, was=("k",))
 def TopK(x: Tensor, k: Array, *, axis: int, largest: int = 1, sorted: int = 1) -> tuple[Tensor, Tensor]:
     """The k largest, or since version 11 the smallest, in order (also where none is asked for), and their positions."""
-    count, axis = whole(k), axis_of(axis, x.ndim)
-    if not 0 <= count <= x.shape[axis]:
-        raise fail(f"k is {count}, of {x.shape[axis]} elements along axis {axis}")
-    values, places = x.topk(count, axis, bool(largest))
+    values, places = x.topk(single(k), axis_of(axis, x.ndim), bool(largest))
     return values, counted(places)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from anneal.onnx.execute import fail, node
 from anneal.onnx.ops.elementwise import MaybeArray, Numbers, Value, axes_of, axis_of, counted, ints, iota, single, whole
 from anneal.onnx.registry import op, rows
-from anneal.onnx.values import Array, along, border, fits_device, host_value, taken
+from anneal.onnx.values import Array, along, border, either, fits_device, host_value, taken
 from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
-from anneal.uop import UOp
+from anneal.uop import Op, UOp
 from anneal.uop.sizes import least, product, range_of, size as size_of
 
 SMALL = 4096  # elements; what is larger is made on the device rather than in host memory
@@ -146,7 +146,10 @@ def Slice(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeAr
         begin, end = [min(max(p, -_FAR), _FAR) if isinstance(p, int) else p for p in (begin, end)]
         # Unlike Python: with a negative step, too, a start before the first element means the first element.
         low, high = (0, n) if step > 0 else (-1, n - 1)
-        first, last = [min(max(p + n if p < 0 else p, at), high) for p, at in ((begin, 0), (end, low))]
+        first, last = [
+            either(Op.MIN, either(Op.MAX, p + n if p < 0 else p, at), high) for p, at in ((begin, 0), (end, low))
+        ]
+        last = either(Op.MAX if step > 0 else Op.MIN, last, first)
         if step != 1 and any(isinstance(p, UOp) for p in (first, last, n)):
             x = _stepped(x, axis, first, last, step)
         else:
@@ -195,6 +198,12 @@ _PAD_MODES = {"constant": "constant", "reflect": "reflect", "edge": "replicate",
 def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) -> Tensor:
     if all(p == (0, 0) for p in pairs):
         return x
+    pairs = list(pairs)
+    for axis, (before, after) in enumerate(pairs):
+        if isinstance(before + after, UOp):  # what is cut off, or what comes to it, may be nothing
+            n = x.shape[axis]
+            begin, end = either(Op.MAX, size_of(-before), 0), either(Op.MIN, n, size_of(n + after))
+            x, pairs[axis] = taken(x, axis, slice(begin, end)), (size_of(before + begin), size_of(n + after - end))
     if mode == "constant":
         return x.pad(tuple(pairs), value=value)
     x = x.pad([(min(b, 0), min(a, 0)) for b, a in pairs])
@@ -209,7 +218,7 @@ def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) 
     return x
 
 
-@op(since=11, was=("pads", "value", ""))
+@op(since=11, was=("pads", "value", ""), sizes=True)
 def Pad(x: Value, pads: Value | None, value: Any, axes: Value | None, *, mode: str, paddings: Numbers) -> Value:
     """Borders of a number or of what is inside; `axes` since version 18, "wrap" since 19; negative pads cut off.
 
@@ -222,7 +231,7 @@ def Pad(x: Value, pads: Value | None, value: Any, axes: Value | None, *, mode: s
     pairs = [(0, 0)] * x.ndim
     for i, axis in enumerate(which):
         pairs[axis] = (sides[i], sides[i + len(which)])
-    node.room(*[n + max(b, 0) + max(a, 0) for n, (b, a) in zip(x.shape, pairs)])
+    node.room(*[n + b + a for n, (b, a) in zip(x.shape, pairs)])
     if isinstance(x, np.ndarray) and isinstance(value, np.ndarray | None) and (x.size <= SMALL or x.dtype == object):
         return _padded_on_host(x, pairs, mode, value)
     fill = 0 if value is None or mode != "constant" else single(node.host(value))
