@@ -165,7 +165,7 @@ def _walk(graph: Graph, names: set[str], bodies: _Bodies) -> None:
             names.update(x for n, x in enumerate(node.inputs) if x and of.wants_value(n))
         subgraphs = node.subgraphs()
         for inner in subgraphs:
-            _walk_inside(node, inner, hit, names, bodies)
+            _walk_inside(node, inner, names, bodies)
         if node.function is not None and (body := node.body()) is not None:
             at = _places(body, node.function.key, bodies)[hit]
             names.update(x for n, x in enumerate(node.inputs) if x and n in at)
@@ -173,15 +173,17 @@ def _walk(graph: Graph, names: set[str], bodies: _Bodies) -> None:
             names.update(x for x in node.inputs if x)
 
 
-def _walk_inside(node: FileNode, graph: Graph, hit: bool, names: set[str], bodies: _Bodies) -> None:
-    """The same for a subgraph. If its inputs decide shapes, so may its outputs: they are the next turn's inputs."""
-    own = {v.name for v in graph.inputs}
-    if hit:
-        names.update(v.name for v in graph.outputs)
-    _walk(graph, names, bodies)
-    if own & names and not hit:
-        names.update(v.name for v in graph.outputs)
+def _walk_inside(node: FileNode, graph: Graph, names: set[str], bodies: _Bodies) -> None:
+    """The same for a subgraph. An output of a loop that is the next turn's input decides what that does."""
+    loop = node.op == "Loop"  # whose body takes the number of the turn and the condition first, and gives this
+    outputs = graph.outputs[loop:]
+    more = {v.name for v, x in zip(outputs, node.outputs) if x in names}
+    while True:
+        names |= more
         _walk(graph, names, bodies)
+        more = {o.name for o, i in zip(outputs, graph.inputs[2 * loop :]) if i.name in names}
+        if more <= names:
+            break
     names.update(x for v, x in zip(graph.inputs, node.inputs) if x and v.name in names)
 
 

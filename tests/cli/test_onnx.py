@@ -121,6 +121,27 @@ def test_run_takes_files_writes_files_and_times(file: str, tmp_path: Path, capsy
     assert json.loads(random.out)["outputs"]["y"].startswith("float32[5, 2]")
 
 
+def test_a_size_of_a_file_that_is_another_than_the_one_asked_for_is_told(
+    file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "x.npy")
+    np.save(path, np.float32([[1, 2, 3]]))
+    for command in ("run", "check"):
+        for size in ("n=5", "x.0=5"):
+            found = run(capsys, "onnx", command, file, "--input", f"x={path}", "--size", size)
+            assert found.code == 2
+            assert f"--size {size}: {path} has 1 along axis 0 of x: float32[n, 3]" in found.err.replace("\n", " ")
+    assert run(capsys, "onnx", "run", file, "--input", f"x={path}", "--size", "n=1", "--device", "cpu").code == 0
+
+
+def test_the_sizes_of_files_are_those_of_random_inputs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, array = str(tmp_path / "sum.onnx"), str(tmp_path / "x.npy")
+    made = model([node("Add", ["x", "z"], ["y"])], [floats("z", "n"), floats("x", "n")], [floats("y", "n")])
+    Path(path).write_bytes(made.SerializeToString())
+    np.save(array, np.float32([1, 2, 3]))
+    assert "y: float32[3]" in run(capsys, "onnx", "run", path, "--input", f"x={array}", "--device", "cpu").out
+
+
 def test_run_takes_bounds_of_sizes(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     done = run(capsys, "onnx", "run", file, "--size", "n=5", "--shape", "n=2:8", "--device", "cpu")
     assert "n (2 to 8): one plan" in done.err

@@ -152,3 +152,33 @@ def test_a_loop_that_reads_its_condition_forgets_its_turns() -> None:
     with pytest.raises(OnnxError, match="the model runs more nodes than its budget allows"):
         model.run({"x": np.ones(3, np.float32)})
     assert len(here.plain) < 100  # without an end the turns would have left 660
+
+
+@pytest.mark.parametrize("through", ["a state", "a row"])
+def test_a_state_decides_shapes_only_by_its_own_place(through: str) -> None:
+    """A small float input that a loop carries is data, though the number of a turn and another state decide shapes."""
+    body = graph(
+        [
+            node("Add", ["v", "one"], ["next"]),
+            node("Add", ["n", "turn"], ["m"]),
+            node("Unsqueeze", ["n", "[0]"], ["end"]),
+            node("Slice", ["row", "[0]", "end"], ["some"]),
+            node("ReduceSum", ["some", "[0]"], ["out"], keepdims=0),
+            node("Add", ["m", "zero"], ["count"]),
+            node("Identity", ["on"], ["goes"]),
+        ],
+        [ints("turn"), helper.make_tensor_value_info("on", BOOL, []), floats("v", 4), ints("n")],
+        [helper.make_tensor_value_info("goes", BOOL, []), floats("next", 4), ints("m"), floats("out"), ints("count")],
+    )
+    nodes = [node("Loop", ["four", "", "x", "first"], ["last", "sum", "y", "counts"], body=body)]
+    if through == "a row":  # what decides a shape behind the loop is a row of it, and no state
+        nodes.append(node("ConstantOfShape", ["counts"], ["z"]))
+    weights = [array("four", 4), array("zero", 0), array("[0]", [0]), array("one", 1, np.float32)]
+    weights.append(array("row", np.arange(9), np.float32))
+    outputs = untyped("last", "sum", "y", *(["z"] if through == "a row" else []))
+    file = bytes(model(nodes, [floats("x", 4), ints("first")], outputs, weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in (1, 2, 1):
+        check(file, m, {"x": np.linspace(0, n, 4, dtype=np.float32), "first": np.array(n)}, reference)
+    assert [v for v in ("x", "first") if v in m.deciding] == ["first"]
+    assert not any("'x'" in s.node for s in m.host_steps)

@@ -245,13 +245,17 @@ def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
     known_sizes = _sizes(sizes, model)
-    generator = np.random.default_rng(seed)
-    out = {}
+    asked = {text.rpartition("=")[0] for text in sizes or ()}
+    read = {name: _read(what) for name, what in given.items() if what != _RANDOM}
     for v in model.inputs:
-        what = given.pop(v.name, _RANDOM)
-        out[v.name] = random_input(v, known_sizes, generator) if what == _RANDOM else _read(what)
-    out.update({name: _read(what) for name, what in given.items()})
-    return out
+        for axis, (d, n) in enumerate(zip(v.shape or (), read[v.name].shape) if v.name in read else ()):
+            for name in (str(d), f"{v.name}.{axis}"):
+                if name in asked and n != known_sizes[name]:
+                    size = f"--size {name}={known_sizes[name]}"
+                    raise UserError(f"{size}: {given[v.name]} has {n} along axis {axis} of {v}; leave {size} out")
+                known_sizes[name] = n  # for inputs that are random
+    generator = np.random.default_rng(seed)
+    return {v.name: random_input(v, known_sizes, generator) for v in model.inputs if v.name not in read} | read
 
 
 def _sizes(texts: Sequence[str] | None, model: OnnxModel) -> dict[str, int]:
