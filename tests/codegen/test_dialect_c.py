@@ -259,3 +259,18 @@ def test_what_c_lacks_is_said() -> None:
 def test_a_dialect_that_nobody_has_is_none() -> None:
     with pytest.raises(KeyError, match="fortran"):
         generate(K.elementwise(4, 4), replace(Target(), dialect="fortran"))
+
+
+def test_a_long_chain_behind_a_product_is_written_out_for_few_results() -> None:
+    """Compilers take seconds over quantised layers' ends, which are alike for each result that registers hold."""
+    written = {}
+    for steps in (1, 10, 60):
+        i, j, k = K.loop(128, 0), K.loop(128, 1), K.over(64, 2)
+        a, b = K.load(K.param(1, 8192), i * 64 + k), K.load(K.param(2, 8192), k * 128 + j)
+        value = K.reduce(Op.ADD, a * b, k)
+        for _ in range(steps):
+            value = Op.TANH(value)
+        source = generate(K.sink(K.store(K.param(0, 16384), i * 128 + j, value)), C_TARGET).source
+        written[steps] = source.count("tanh_f32x") / steps
+    assert written[1] == written[10] >= 16, "enough sums to keep a processor busy"
+    assert written[60] <= 8

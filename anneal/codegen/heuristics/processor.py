@@ -205,7 +205,7 @@ def _cost(k: _Kernel, costs: Sequence[tuple[_Access, float]], blocks: dict[int, 
     # compiler's.
     registers = 2 * k.target.lanes
     room = 8 + registers // 8 if _window(k, at) and _is_product(k, at) else registers - 1
-    if k.work * results > _NODES:
+    if 4 * k.work * results > _NODES:  # the epilogue is written out for each
         return math.inf
     return (total + 2 * max(0, held - room)) * waste
 
