@@ -18,7 +18,7 @@ from anneal.runtime.context import here
 from tests.onnx import peers
 from tests.onnx.bad import array, floats, ints, model, node
 from tests.onnx.test_recurrent import MICROSOFT, layer
-from tests.onnx.test_segments import check, graph, session, untyped
+from tests.onnx.test_segments import check, graph, ran, session, untyped  # noqa: F401
 
 F, BOOL = TensorProto.FLOAT, TensorProto.BOOL
 SHAPES = {"time": (1, 40), "batch": (1, 5)}
@@ -182,3 +182,41 @@ def test_a_state_decides_shapes_only_by_its_own_place(through: str) -> None:
         check(file, m, {"x": np.linspace(0, n, 4, dtype=np.float32), "first": np.array(n)}, reference)
     assert [v for v in ("x", "first") if v in m.deciding] == ["first"]
     assert not any("'x'" in s.node for s in m.host_steps)
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("count", ["turn", "more"])
+def test_a_loop_of_as_many_turns_as_the_number_of_a_turn_is_on_the_device(
+    count: str,
+    ends: bool,
+    ran: list[str],  # noqa: F811
+) -> None:
+    condition = helper.make_tensor_value_info
+    goes = node("ReduceMax", ["w"], ["top"], keepdims=0), node("Less", ["top", "bar"], ["go"])
+    inner = graph(
+        [node("Mul", ["u", "half"], ["h"]), node("Add", ["h", "one"], ["w"])]
+        + (list(goes) if ends else [node("Identity", ["on2"], ["go"])]),
+        [ints("turn2"), condition("on2", BOOL, []), floats("u", 4)],
+        [condition("go", BOOL, []), floats("w", 4)],
+    )
+    body = graph(
+        [
+            node("Add", ["turn", "two"], ["more"]),
+            node("Loop", [count, "on", "v"], ["deep"], body=inner),
+            node("Sin", ["deep"], ["next"]),
+            node("ReduceSum", ["next"], ["out"], keepdims=0),
+            node("Identity", ["on"], ["goes"]),
+        ],
+        [ints("turn"), condition("on", BOOL, []), floats("v", 4)],
+        [condition("goes", BOOL, []), floats("next", 4), floats("out")],
+    )
+    weights = [array("many", 40), array("two", 2)]
+    weights += [array(n, v, np.float32) for n, v in {"half": 0.5, "one": 1, "bar": 1.95}.items()]
+    loop = node("Loop", ["many", "", "x"], ["last", "rows"], body=body)
+    file = bytes(model([loop], [floats("x", 4)], untyped("last", "rows"), weights).SerializeToString())
+    m, reference = anneal.onnx.load(file, "cpu"), session(file)
+    for n in range(4):
+        ran.clear() if n == 2 else None
+        check(file, m, {"x": np.linspace(0, n, 4, dtype=np.float32)}, reference)
+    assert not ran
+    assert not m.host_steps

@@ -67,7 +67,7 @@ def If(cond: Any, *, then_branch: Graph, else_branch: Graph) -> Any:
     return tuple(node.run(then_branch if node.host(cond).item() else else_branch))
 
 
-@op(sizes=True)
+@op(sizes=True, asks="most")
 def Loop(most: MaybeArray = None, cond: MaybeArray = None, *carried: Any, body: Graph) -> Any:
     """A subgraph run again and again, at most `most` times, as long as it says so.
 
@@ -79,8 +79,12 @@ def Loop(most: MaybeArray = None, cond: MaybeArray = None, *carried: Any, body: 
             f"carries {len(state)} values, but its body takes {len(body.inputs) - 2} and gives {len(body.outputs) - 1}"
         )
     rows: list[Values] = [[] for _ in body.outputs[1 + len(state) :]]
-    goes = cond is None or bool(_one(cond, "condition"))
-    turns = None if most is None else size(_one(most, "count"))
+    goes = cond is None or bool(_one(node.host(cond), "condition"))
+    if goes and not rows and isinstance(most, Tensor) and most.uop.vmax <= node.of.budget:
+        done = _until(body, most.reshape(()), state, most.uop.vmax)
+        if done is not None:
+            return done
+    turns = None if most is None else size(_one(node.host(most), "count"))
     if goes and turns is not None and _are_many(body, turns) and largest(turns) <= node.of.budget:
         done = _counted(body, turns, state)
         if done is None and not rows:
@@ -124,6 +128,7 @@ def _counted(body: Graph, turns: Size, state: Values) -> Any:
     """The results of a Loop whose body does not end it, on the device; None if it cannot be there."""
 
     def turn(state: Values, number: Tensor) -> Any:
+        number = number.clamp(0, largest(turns) - 1)  # so that bounds of what is computed from it are known
         goes, *results = node.run(body, number, node.number(True), *state)
         if not isinstance(goes, np.ndarray) or not _one(goes, "condition"):
             raise NeedsHostError(str(node.node))
@@ -133,8 +138,9 @@ def _counted(body: Graph, turns: Size, state: Values) -> Any:
     return done and (*done[0], *done[1])
 
 
-def _until(body: Graph, turns: Size, state: Values) -> Any:
-    """The results of a Loop whose body may end it, on the device; None if it cannot be there."""
+def _until(body: Graph, turns: Any, state: Values, limit: Size | None = None) -> Any:
+    """The results of a Loop whose body may end it, on the device; None if it cannot be there. `turns` may be a tensor
+    of numbers up to `limit`."""
 
     def turn(given: Values) -> Values:
         number, goes, *state = given
@@ -145,7 +151,7 @@ def _until(body: Graph, turns: Size, state: Values) -> Any:
         first = _tensors([np.asarray(0), np.asarray(True), *state])
         return transforms.while_loop(lambda s: s[1] & (s[0] < turns), turn, first)
 
-    done = None if node.training else node.traced(turns, whole)
+    done = None if node.training else node.traced(turns if limit is None else limit, whole)
     return done and tuple(done[2:])
 
 
