@@ -279,9 +279,9 @@ def on_sizes(name: str, function: Fun, given: list[Any], data: list[Any]) -> Any
         return host_value(ARITHMETIC[name](*[objects(v) for v in data]), np.bool_ if name in _TRUTHS else dtype)
     if name in ("Cast", "ReduceMax", "ReduceMin"):
         like, items = function(np.zeros(data[0].shape, dtype), *given[1:]), objects(data[0])
-        if name != "Cast" and like.size == 1:
-            items = np.array(ARITHMETIC[name[6:]](*items.reshape(-1)), object).reshape(like.shape)
-        if like.dtype in (np.int32, np.int64) and items.shape == like.shape:
+        if name != "Cast":
+            items = np.full(like.shape, ARITHMETIC[name[6:]](*items.flat))
+        if like.dtype in (np.int32, np.int64) and (name == "Cast" or like.size == 1):
             return host_value(items, like.dtype)
     if name in MOVING and (name in ("Concat", "Where") or not any(isinstance(v, Sizes) for v in given[1:])):
         moved = function(*[objects(v) for v in given])

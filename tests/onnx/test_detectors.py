@@ -58,6 +58,21 @@ AFTER: dict[str, list[Any]] = {
         node("Concat", ["[0]", "[0]", "missing", "[0]"], ["pads"], axis=0),
         node("Pad", ["cut", "pads"], ["y"]),
     ],
+    "regions of an image": [
+        node("Reshape", ["x", "[1,1,10,16]"], ["image"]),
+        node("Squeeze", ["where", "[0]"], ["numbers"]),
+        node("Mul", ["numbers", "[0]"], ["first"]),
+        node("RoiAlign", ["image", "boxes", "first"], ["y"], output_height=2, output_width=3, sampling_ratio=2),
+    ],
+    "parts of an image": [
+        node("Reshape", ["x", "[1,1,10,16]"], ["image"]),
+        node("Transpose", ["where"], ["column"]),
+        node("Mul", ["column", "[0]"], ["zeros"]),
+        node("Cast", ["zeros"], ["first"], to=F),
+        node("Add", ["boxes", "wide"], ["some boxes"]),
+        node("Concat", ["first", "some boxes"], ["regions"], axis=1),
+        node("MaxRoiPool", ["image", "regions"], ["y"], pooled_shape=[2, 3]),
+    ],
 }
 
 
@@ -72,7 +87,8 @@ def finding(after: list[Any]) -> bytes:
         node("Mul", ["some", "part"], ["boxes"]),
     ]
     weights = [array("bar", 0, np.float32), array("part", 0.5, np.float32), array("[far]", [2**63 - 1])]
-    weights += [array(f"[{n}]", [n]) for n in (0, 10, 20, 50, -20)]
+    weights += [array(f"[{n}]", [n]) for n in (0, 10, 20, 50, -20)] + [array("[1,1,10,16]", [1, 1, 10, 16])]
+    weights.append(array("wide", [1, 1, 9, 7], np.float32))
     return bytes(
         model([*nodes, *after], [floats("x", MANY, 4), floats("s", MANY)], untyped("y"), weights).SerializeToString()
     )

@@ -94,7 +94,7 @@ def _cost(asked: _Question, model: OnnxModel) -> Json | str:
     from anneal.schedule import graph, plan_for
     from anneal.tensor import Tensor, tree_leaves
 
-    known = _sizes(asked.size, model)
+    known = _sizes(asked.size, model, {})
     if shapeless := [v.name for v in model.inputs if v.shape is None and v.kind == "tensor"]:
         return f"the file says no shape of {', '.join(shapeless)}"
     if unknown := [size for v in model.inputs for size in _open_sizes(v) if not known.keys() & set(size)]:
@@ -244,24 +244,22 @@ def feeds_of(model: OnnxModel, inputs: Sequence[str] | None, sizes: Sequence[str
     for name in given:
         if name not in known:
             raise UserError(f"--input: the model has no input {name!r}; its inputs are {', '.join(sorted(known))}")
-    known_sizes = _sizes(sizes, model)
-    asked = {text.rpartition("=")[0] for text in sizes or ()}
     read = {name: _read(what) for name, what in given.items() if what != _RANDOM}
-    for v in model.inputs:
-        for axis, (d, n) in enumerate(zip(v.shape or (), read[v.name].shape) if v.name in read else ()):
-            for name in (str(d), f"{v.name}.{axis}"):
-                if name in asked and n != known_sizes[name]:
-                    size = f"--size {name}={known_sizes[name]}"
-                    raise UserError(f"{size}: {given[v.name]} has {n} along axis {axis} of {v}; leave {size} out")
-                known_sizes[name] = n  # for inputs that are random
+    known_sizes = _sizes(sizes, model, read)
     generator = np.random.default_rng(seed)
     return {v.name: random_input(v, known_sizes, generator) for v in model.inputs if v.name not in read} | read
 
 
-def _sizes(texts: Sequence[str] | None, model: OnnxModel) -> dict[str, int]:
-    """The sizes that are known: those of --size, and the least of those with bounds."""
+def _sizes(texts: Sequence[str] | None, model: OnnxModel, read: Json) -> dict[str, int]:
+    """The sizes that are known: those of --size and of files, and the least of those with bounds."""
     out = {name: low for name, (low, _) in model.bounds.limits.items()}
     open_sizes = {str(name): None for v in model.inputs for names in _open_sizes(v) for name in names} | out
+    found = {
+        name: n
+        for v in model.inputs
+        for i, (d, n) in enumerate(zip(v.shape or (), read[v.name].shape if v.name in read else ()))
+        for name in (str(d), f"{v.name}.{i}")
+    }
     for text in texts or ():
         name, _, number = text.rpartition("=")
         if not name or not number.isdigit():
@@ -271,7 +269,9 @@ def _sizes(texts: Sequence[str] | None, model: OnnxModel) -> dict[str, int]:
         if name not in open_sizes:
             raise UserError(f"--size: the model has no open size {name!r}; it has {', '.join(open_sizes) or 'none'}")
         out[name] = int(number)
-    return out
+        if found.get(name, out[name]) != out[name]:
+            raise UserError(f"--size {text}: {name} is {found[name]} in the file that --input names; leave --size out")
+    return out | found
 
 
 def _bounds(texts: Sequence[str] | None) -> Json:

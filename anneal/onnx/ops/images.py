@@ -289,7 +289,6 @@ def RoiAlign(
             wide = np.ptp(node.host(rois)[:, at::2], 1).max(initial=1) * spatial_scale
             most, grid = math.ceil(wide / out) + 1, step.ceil().clamp(0)
         size *= out * most
-        node.room(c, size)
         node.room(total, size)
         turn = iota(x, most, 2, 3)
         place = begin + iota(x, out, 1, 3) * step + (turn.minimum(grid - 1) + 0.5) * (step / grid.clamp(1))
@@ -299,7 +298,6 @@ def RoiAlign(
         ways = (low, 1 - place + low), ((low + 1).clip(0, n - 1), place - low)
         lines.append([(i.int().reshape(shape), counts.where(share, 0).reshape(shape)) for i, share in ways])
         read = grid.clamp(1) * read
-    node.room(total, c, output_height, output_width)
     parts, flat = [], x.transpose(0, 1).reshape(c, -1)
     first = batch_indices.int().reshape(-1, 1, 1, 1, 1) * sizes[0]
     for (row, v), (column, h) in itertools.product(*lines):
@@ -310,31 +308,17 @@ def RoiAlign(
 
 
 @op
-def MaxRoiPool(x: Tensor, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
+def MaxRoiPool(x: Tensor, rois: Tensor, *, pooled_shape: Sequence[int], spatial_scale: float) -> Tensor:
     """The largest of each part of regions (image, x1, y1, x2, y2), rounded to whole elements; 0 of nothing."""
-    rows, columns = pooled_shape
-    node.room(len(rois), x.shape[1], rows, columns)
-    regions = []
-    for roi in rois:
-        image = x[int(roi[0])]
-        x1, y1, x2, y2 = [math.floor(float(v) * spatial_scale + 0.5) for v in roi[1:]]
-        cells = []
-        for i, j in itertools.product(range(rows), range(columns)):
-            top, bottom = _cell(i, rows, y1, y2, x.shape[2])
-            left, right = _cell(j, columns, x1, x2, x.shape[3])
-            if top < bottom and left < right:
-                cells.append(image[:, top:bottom, left:right].amax((1, 2)))
-            else:
-                cells.append(x.new_zeros(x.shape[1]))
-        regions.append(Tensor.stack(cells, dim=1).reshape(x.shape[1], rows, columns))
-    return Tensor.stack(regions) if regions else x.new_zeros(0, x.shape[1], rows, columns)
-
-
-def _cell(i: int, count: int, begin: int, end: int, n: int) -> tuple[int, int]:
-    """The elements of the i-th of `count` parts of a region, as far as they are there."""
-    size = max(end - begin + 1, 1) / count
-    low, high = math.floor(i * size) + begin, math.ceil((i + 1) * size) + begin
-    return min(max(low, 0), n), min(max(high, 0), n)
+    found, corners = x.rows(rois[:, 0].int()), (rois.float() * spatial_scale + 0.5).floor()
+    for at, count in zip((2, 1), pooled_shape):  # of all columns first
+        begin, end = [corners[:, i].reshape(-1, 1, 1, 1, 1) for i in (at, at + 2)]
+        size = (end - begin + 1).clamp(1) / count
+        part, place = iota(x, count, 3, 5), iota(x, found.shape[2], 4, 5)
+        inside = (place >= (part * size).floor() + begin) & (place < ((part + 1) * size).ceil() + begin)
+        most = inside.where(found.transpose(2, 3).unsqueeze(3), -math.inf).amax(4)
+        found = inside.any(4).where(most, 0)
+    return found
 
 
 @op

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anneal.onnx.execute import fail, node
-from anneal.onnx.ops.elementwise import Array, MaybeValue, Value, axis_of, iota, single, whole
+from anneal.onnx.ops.elementwise import Array, MaybeArray, Value, axis_of, iota, single, whole
 from anneal.onnx.registry import op
 from anneal.onnx.values import fits_device, taken
 from anneal.tensor import Tensor
@@ -236,16 +236,16 @@ def Unique(x: Value, *, axis: int | None = None, sorted: int = 1) -> tuple[Array
 def NonMaxSuppression(
     boxes: Value,
     scores: Value,
-    most: MaybeValue,
-    iou_threshold: MaybeValue,
-    score_threshold: MaybeValue,
+    most: MaybeArray,
+    iou_threshold: MaybeArray,
+    score_threshold: MaybeArray,
     *,
     center_point_box: int,
 ) -> Array:
     """The boxes of each class that overlap no better one by more than the threshold: (batch, class, box) rows."""
-    count = 0 if most is None else whole(node.host(most))
-    overlap = 0.0 if iou_threshold is None else float(single(node.host(iou_threshold)))
-    least = None if score_threshold is None else float(single(node.host(score_threshold)))
+    count = 0 if most is None else whole(most)
+    overlap = 0.0 if iou_threshold is None else float(single(iou_threshold))
+    least = None if score_threshold is None else float(single(score_threshold))
     all_boxes, all_scores = node.host(boxes), node.host(scores)
     if count <= 0:
         return np.zeros((0, 3), np.int64)

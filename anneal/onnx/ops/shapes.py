@@ -202,8 +202,8 @@ def _padded(x: Tensor, pairs: Sequence[tuple[int, int]], mode: str, value: Any) 
     for axis, (before, after) in enumerate(pairs):
         if isinstance(before + after, UOp):  # what is cut off, or what comes to it, may be nothing
             n = x.shape[axis]
-            begin, end = either(Op.MAX, size_of(-before), 0), either(Op.MIN, n, size_of(n + after))
-            x, pairs[axis] = taken(x, axis, slice(begin, end)), (size_of(before + begin), size_of(n + after - end))
+            begin, end = either(Op.MAX, -before, 0), either(Op.MIN, n, size_of(n + after))
+            x, pairs[axis] = taken(x, axis, slice(begin, end)), (before + begin, n + after - end)
     if mode == "constant":
         return x.pad(tuple(pairs), value=value)
     x = x.pad([(min(b, 0), min(a, 0)) for b, a in pairs])
