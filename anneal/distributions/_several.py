@@ -68,11 +68,11 @@ class MultivariateNormal(
         scale_tril: Any = None,
         validate_args: bool | None = None,
     ) -> None:
-        if [covariance_matrix, precision_matrix, scale_tril].count(None) != 2:
+        given = {name: value for name, value in locals().items() if value is not None}
+        if len(given) - ("validate_args" in given) != 3:  # this one, loc and a matrix
             raise SettingError(
                 "MultivariateNormal: give covariance_matrix, precision_matrix or scale_tril, one of them"
             )
-        given = {name: value for name, value in locals().items() if value is not None}
         self._hold(given)
         self._event_shape = self.loc.shape[-1:]
         if covariance_matrix is not None:

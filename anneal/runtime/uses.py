@@ -208,7 +208,7 @@ def make_again(logs: Iterable[Log]) -> None:
                     elif x is not None and u is not None:
                         results = [type(x)._from_uop(u, x._device, True)]
                         below.add(storage_of(u.src[0]))
-                elif tensors.count(None) < len(tensors):
+                elif any(t is not None for t in tensors):
                     known = isinstance(given, Given)
                     results = given.made_again(log, run, tensors) if known else _replaced(log, tensors, *given)
                 for i, r in enumerate(made):

@@ -169,6 +169,21 @@ def _spectral() -> Step:
     return step
 
 
+def _normal() -> Step:
+    mean, scale = Tensor.zeros(4, requires_grad=True), Tensor(0.1 * np.eye(4, dtype=np.float32), requires_grad=True)
+    optimiser, x = optim.Adam([mean, scale], 0.01), Tensor(ROWS)
+
+    def step(n: int) -> float:
+        optimiser.zero_grad()
+        normal = an.distributions.MultivariateNormal(mean, scale_tril=scale.tril() + an.eye(4))
+        loss = -normal.log_prob(x).mean()
+        loss.backward()
+        optimiser.step()
+        return cast(float, loss.item())
+
+    return step
+
+
 # by program: the calls of the host in a round, and nodes that may be made in it
 PROGRAMS: dict[str, tuple[Callable[[], Step], int, int]] = {
     "natural gradient": (_natural_gradient, 1, 160),
@@ -177,6 +192,7 @@ PROGRAMS: dict[str, tuple[Callable[[], Step], int, int]] = {
     "an online filter": (_online, 2, 16),
     "a retraction": (_retracted, 1, 150),
     "a spectral loss": (_spectral, 3, 0),
+    "a normal distribution": (_normal, 2, 0),
 }
 
 
