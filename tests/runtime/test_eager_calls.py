@@ -11,6 +11,7 @@ import pytest
 
 import anneal as an
 from anneal import fft, linalg, nn, optim, settings
+from anneal.backend import get_device
 from anneal.errors import LinAlgError
 from anneal.nn import functional as F
 from anneal.runtime import HostFunction, cache_statistics, here, watched
@@ -245,6 +246,22 @@ def test_waves_read_what_those_before_computed() -> None:
 
     one, two, four = kernels(4), kernels(8), kernels(16)
     assert four - two <= 2.2 * (two - one)
+
+
+def test_many_launches_stay_bound() -> None:
+    """A round of 80 launches with 1,000 kernels binds none of them to memory again."""
+    step, device, bound = warm(_filter(40), 8), get_device("cpu"), list[int]()
+    with pytest.MonkeyPatch.context() as patch:
+        prepare = device.prepare
+
+        def prepared(calls: Any, values: Any = None) -> Any:
+            bound.append(len(calls))
+            return prepare(calls, values)
+
+        patch.setattr(device, "prepare", prepared)
+        for n in range(8, 12):
+            step(n)
+    assert bound == []
 
 
 def test_a_call_with_a_key_is_known_and_one_without_is_made() -> None:

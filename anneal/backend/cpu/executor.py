@@ -154,7 +154,7 @@ class CpuDevice(Device[Array]):
     survives_fork = True
     cost_model = cost_models.CPU
     _POOL = 256 << 20
-    _CALLS = 1024
+    _CALLS = 4096
 
     def __init__(self) -> None:
         super().__init__(self._POOL)
