@@ -39,6 +39,7 @@ FEATURES: dict[str, dict[str, int]] = {
     "calls of the host that a loop without jit knows again": {"runtime": 5},
     # the whole step of a loop with an autograd.Function was made anew in each round
     "functions with derivatives of their own in known rounds": {"transforms": 7},
+    "gradients that autograd.grad, gradient= and inputs= take, in known rounds": {"transforms": 3, "tensor": 1},
     "positions that are computed, of which known calls made the graph": {"ops": 1},
     # each round of truncated backpropagation, and of sampling with gradients on, computed all rounds before
     "states with gradients that loops carry on": {"runtime": 10, "ops": 1},

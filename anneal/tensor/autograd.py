@@ -11,7 +11,7 @@ from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
 from anneal.runtime import Fun, earlier_nodes, flat, here, note_call
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing, set_apart
+from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing, set_apart, taken
 from anneal.uop import Src, UOp, const
 
 __all__ = [
@@ -132,18 +132,17 @@ def grad(
         for t in results:
             here.recordings[-1].note_passed(t)
     with releasing(retain, create_graph):
+        known = None if create_graph or len(results) * len(groups) > 1 else taken(results[0], seeds[0], targets)
+        rest = create_graph, allow_unused, materialize_grads
+        if known is not None:
+            return tuple([_given(t, g, results, *rest) for t, g in zip(targets, known)])
         for result, seed in zip(results, seeds):
             for group in groups:
                 nodes = [(i, n) for i in group for n in _nodes_of(targets[i])]
-                for (i, _), g in zip(nodes, gradient([(result.uop, seed)], [n for _, n in nodes])):
+                for (i, _), g in zip(nodes, gradient([(result.uop, seed.uop)], [n for _, n in nodes])):
                     if g is not None:
                         found[i] = g if (before := found[i]) is None else before + g
-        made = tuple(
-            [
-                _given(t, g if g is None else hooked(t, g), results, create_graph, allow_unused, materialize_grads)
-                for t, g in zip(targets, found)
-            ]
-        )
+        made = tuple([_given(t, g if g is None else hooked(t, g), results, *rest) for t, g in zip(targets, found)])
     return _noted(made, results, targets, grad_outputs) if create_graph else made
 
 
@@ -222,7 +221,7 @@ def backward(
 
 
 def _given(
-    t: Tensor, g: UOp | None, results: list[Tensor], create_graph: bool, allow_unused: bool | None, zeros: bool
+    t: Tensor, g: Any, results: list[Tensor], create_graph: bool, allow_unused: bool | None, zeros: bool
 ) -> Tensor | None:
     if g is None:
         if allow_unused is False or not (allow_unused or zeros):
@@ -230,11 +229,13 @@ def _given(
                 f"autograd.grad: no output depends on an input of shape {t.shape}; allow_unused=True gives None for it"
             )
         return Tensor.zeros(*t.shape, dtype=t.dtype, device=t.device) if zeros else None
+    if isinstance(g, Tensor):
+        return g
     # without create_graph no gradient flows through it, though it is computed of the leaves
     return t._new(g, *results) if create_graph else t._new_plain(ended(g))
 
 
-def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:
+def _seeds(results: list[Tensor], weights: Any) -> list[Tensor]:
     given: Sequence[Tensor | None] = [None] * len(results) if weights is None else _list(weights)
     if len(given) != len(results):
         raise ShapeError(f"autograd.grad: {len(given)} grad_outputs for {len(results)} outputs")
@@ -245,11 +246,11 @@ def _seeds(results: list[Tensor], weights: Any) -> list[UOp]:
                 raise GradientError(
                     f"autograd.grad: an output of shape {y.shape} has several elements: sum them, or give grad_outputs"
                 )
-            seeds.append(const(y.dtype, 1))
+            seeds.append(y._new_plain(const(y.dtype, 1)))
         elif w.shape != y.shape:
             raise ShapeError(f"autograd.grad: grad_outputs of shape {w.shape} for an output of shape {y.shape}")
         else:
-            seeds.append(w.cast(y.dtype).uop)
+            seeds.append(w if w.dtype is y.dtype else w.cast(y.dtype))
     return seeds
 
 

@@ -92,10 +92,10 @@ def backward(
     with BUILDING, releasing(retain, create_graph):
         passed = runtime.passed_calls(result)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if moved or t._device == device]
-        numbering = runtime.numbering_of() if gradient is None and inputs is None and not create_graph else None
+        numbering = None if create_graph or not all([t._leaf for t in live]) else runtime.numbering_of()  # noqa: C419
         reached = None if numbering is None else _known(numbering, result, seed, live, retain)
         if not reached and not (reached is False and here.effects != effects):
-            reached = _added(result if create_graph else None, [(result.uop, seed)], _nodes_of(live, result))
+            reached = _added(result if create_graph else None, [(result.uop, seed.uop)], _nodes_of(live, result))
     if not reached and (inputs is None or not live):
         raise GradientError(
             f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
@@ -189,13 +189,30 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live)
     return bool(made)
 
 
-def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor], retain: bool) -> bool | None:
+def taken(result: Tensor, seed: Tensor, leaves: list[Tensor]) -> list[Tensor | None] | None:
+    """The gradients of leaves, where they follow from templates; None where they do not. Nothing is added.
+
+    Args:
+        result: what they are gradients of.
+        seed: its cotangent.
+        leaves: tensors; for one with hooks, or that is no leaf, the answer is None.
+    """
+    numbering = runtime.numbering_of()
+    if numbering is None or [t for t in leaves if not t._leaf or id(t) in here.tensors.hooked]:
+        return None
+    found: Any = _known(numbering, result, seed, leaves, True, False)
+    return None if found is None else [found.get(id(t)) for t in leaves]
+
+
+def _known(
+    numbering: Numbering, result: Tensor, seed: Tensor, leaves: list[Tensor], retain: bool, adds: bool = True
+) -> Any:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added.
 
     The gradients of a captured call do, with what it keeps. Of several calls the cotangents of the results do, which
     are computed then, with the result itself.
     """
-    root = numbering.of(result)
+    root, weight = numbering.all_of((result, seed))
     origins = numbering.origins(root)
     known = numbering.known
     calls: dict[UOp, PendingCall] = {}
@@ -203,7 +220,7 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
     holes: list[UOp] = []
     if numbering.passed:
         calls = _calls_below(numbering, root, origins)
-        joined = _joined(calls, (root, seed, *origins), leaves)
+        joined = _joined(calls, (root, weight, *origins), leaves)
         holes = numbering.templates([u for call in joined for u in call.memory()])
     seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
@@ -212,29 +229,36 @@ def _known(numbering: Numbering, result: Tensor, seed: UOp, leaves: list[Tensor]
         (hooks and any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen))
         or Inside in map(type, before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
+        or (calls and not adds)
     ):
         return None
     ends, ways = [] if joined else list(calls), []
-    inputs = [root, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
+    inputs = [root, weight, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
     if joined:
         ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()]
         ways += [way for call in joined for way in call.ways(joined)]
-    key = (backward, len(origins), seed, *ways, *[n.shape for _, n, _ in seen])
+    key = (backward, adds, len(origins), *ways, *[n.shape for _, n, _ in seen])
     made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
         with ExitStack() as stack:
             for call in joined:
                 stack.enter_context(call.joined())
-            u = numbering.node(root) if here.numbering() is numbering else result.uop
-            grads = gradient_of([(u, seed)], [*[n for _, n, _ in seen], *ends])
-        before = [t._grad for t, _, _ in seen]
+            now = here.numbering() is numbering
+            pair = (numbering.node(root), numbering.node(weight)) if now else (result.uop, seed.uop)
+            grads = gradient_of([pair], [*[n for _, n, _ in seen], *ends])
+        before = [t._grad if adds else None for t, _, _ in seen]
         nodes = [None if g is None else ended(g if old is None else old.uop + g) for g, old in zip(grads, before)]
         # cotangents in the shape in which they are computed
         made[:] = [*nodes, *[None if g is None else shown(g) for g in grads[len(seen) :]]]
         return made, [None if u is None else u.provenance[1:3] for u in made]
 
-    found = _in_parts(numbering, key, inputs, compute, seen)
+    found = _in_parts(numbering, key, inputs, compute, seen if adds else [])
+    if not adds and found is None:
+        return {id(t): t._new_plain(u) for (t, _, _), u in zip(seen, made) if u is not None}
+    if not adds:
+        rows = [(t, u, line) for (t, _, _), u, line in zip(seen, *found) if u is not None]
+        return {id(t): Late(numbering, u, line).tensor(t._made, t._device) for t, u, line in rows}
     given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)  # type: ignore[call-arg]
     for call in [] if retain else joined:
         call.joined_for_good()
@@ -424,7 +448,7 @@ def _text(t: Tensor) -> str:
     return f"the result (shape {t.shape}, {t.dtype.name})"
 
 
-def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
+def _seed(result: Tensor, cotangent: Tensor | None) -> Tensor:
     u = result._looks
     if not u.dtype.is_float:
         raise GradientError(
@@ -436,8 +460,8 @@ def _seed(result: Tensor, cotangent: Tensor | None) -> UOp:
                 f"backward: {_text(result)} has {u.size} elements; reduce it to one number (.sum(), .mean()) "
                 f"or pass backward(gradient=...) of the same shape"
             )
-        return UOp(Op.CONST, u.dtype, (), 1.0)  # as every float dtype stores it
-    c = result._lift(cotangent, "backward").uop
+        return result._new_plain(UOp(Op.CONST, u.dtype, (), 1.0))  # as every float dtype stores it
+    c = result._lift(cotangent, "backward")
     if c.shape != u.shape:
         raise ShapeError(f"backward: gradient has shape {c.shape}, but the result has {u.shape}; they must be equal")
-    return c.cast(u.dtype)
+    return c if c.dtype is u.dtype else c.cast(u.dtype)

@@ -10,6 +10,7 @@ import pytest
 
 import anneal as an
 from anneal import nn, settings
+from anneal.errors import GradientError
 from anneal.nn import functional as F
 from anneal.runtime import cache_statistics
 from anneal.tensor import Tensor
@@ -148,6 +149,27 @@ class Through(Function):
         return x.grad, None
 
 
+class Reversible(Function):
+    """A block whose argument is computed from its result."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, f: nn.Linear, *weights: Tensor) -> Tensor:
+        ctx.f, ctx.weights = f, weights
+        a, b = x.chunk(2, -1)
+        y = an.cat([a + f(b).tanh(), b], -1)
+        ctx.save_for_backward(y.detach())
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        (y,) = ctx.saved_tensors
+        (_, b), (ga, gb) = y.chunk(2, -1), g.chunk(2, -1)
+        with an.enable_grad():
+            b = b.detach().requires_grad_()
+            grads = an.autograd.grad(ctx.f(b).tanh(), [b, *ctx.f.parameters()], ga)
+        return an.cat([ga, gb + grads[0]], -1), None, *grads[1:]
+
+
 @an.custom_vjp
 def clipped(x: Tensor) -> Tensor:
     return x * 3
@@ -216,6 +238,58 @@ def through() -> Step:
         optimiser.step()
         optimiser.zero_grad()
         return [*found, layer.weight.sum().item()]
+
+    return step
+
+
+def reversible() -> Step:
+    an.manual_seed(1)
+    f = nn.Linear(3, 3)
+    rest = trained(lambda x: Reversible.apply(x, f, *f.parameters()))
+    optimiser = an.optim.SGD(f.parameters(), 0.1)
+
+    def step(n: int) -> list[float]:
+        found = rest(n)
+        optimiser.step()
+        optimiser.zero_grad()
+        return [*found, f.weight.sum().item()]
+
+    return step
+
+
+def by_grad(weights: bool = False) -> Step:
+    """Gradients of a loss by a batch, and by the weights, that `autograd.grad` takes."""
+    an.manual_seed(0)
+    net = nn.Sequential(nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, 3))
+    optimiser = an.optim.SGD(net.parameters(), 0.1)
+
+    def step(n: int) -> list[float]:
+        x = Tensor(BATCHES[n % 8], requires_grad=True)
+        loss = F.cross_entropy(net(x), Tensor(LABELS))
+        leaves = [x, *net.parameters()] if weights else [x]
+        slopes = an.autograd.grad(loss, leaves)
+        assert x.grad is None
+        if weights:
+            for p, g in zip(net.parameters(), slopes[1:]):
+                p.grad = g
+            optimiser.step()
+        return [loss.item(), *[g.sum().item() for g in slopes]]
+
+    return step
+
+
+def weighted() -> Step:
+    """A backward with a gradient of the results, to some of the leaves."""
+    w, k = (Tensor(BATCHES[n], requires_grad=True) for n in range(2))
+    optimiser = an.optim.SGD([w, k], 0.01)
+
+    def step(n: int) -> list[float]:
+        y = Swish.apply(w * k)
+        y.backward(Tensor(BATCHES[n % 8]), inputs=[w] if n % 2 else None)
+        optimiser.step()
+        found = [y.sum().item(), w.sum().item(), k.sum().item()]
+        optimiser.zero_grad()
+        return found
 
     return step
 
@@ -300,6 +374,10 @@ OTHERS: dict[str, Callable[[], Step]] = {
     "an argument that it changes": lambda: trained(lambda x: Swish.apply(InPlace.apply(x * 2))),
     "a gradient inside": through,
     "hooks of results": hooked,
+    "gradients inside": reversible,
+    "slopes by a batch": by_grad,
+    "slopes by weights": lambda: by_grad(True),
+    "a backward with a gradient": weighted,
     "leaves": of_leaves,
     "a second gradient": again,
     "a captured layer beside": lambda: trained(an.jit(lambda x: x.tanh() * 2), Wrapped.apply),
@@ -401,3 +479,37 @@ def test_what_backward_keeps_has_its_values_in_later_rounds() -> None:
     for n in range(6):
         np.testing.assert_array_equal(kept[2 * n].numpy(), np.full(2, n + 1.0))
         np.testing.assert_array_equal(kept[2 * n + 1].numpy(), (np.array([1.0, 2.0]) + 2 * n) * (n + 1))
+
+
+@pytest.mark.parametrize("make", [by_grad, lambda: by_grad(True), weighted, reversible])
+def test_a_known_round_makes_no_gradient_anew(make: Callable[[], Step]) -> None:
+    work = Work(warm(make(), 8), range(8, 16))
+    assert (work.plans, work.misses) == (0, 0)
+    assert work.nodes <= 4 * (90 if make is reversible else 12)  # a leaf that is computed has nodes of its own
+    assert work.calls <= 4 * (2700 if make is reversible else 1200)
+
+
+def test_what_functions_add_to_leaves_stays_where_gradients_are_taken_and_not_added() -> None:
+    an.manual_seed(0)
+    layer, w = nn.Linear(6, 6), Tensor(BATCHES[0], requires_grad=True)
+    for n in range(5):
+        w.grad, layer.weight.grad = Tensor.ones(4, 6), None
+        x = Tensor(BATCHES[n], requires_grad=True)
+        slopes = an.autograd.grad((Through.apply(w * x, layer) * layer.weight.sum()).sum(), [w, layer.weight])
+        np.testing.assert_array_equal(w.grad.numpy(), np.ones((4, 6)))
+        assert layer.weight.grad is not None
+        scale, rows = layer.weight.sum().item(), (w * x).sum(0).numpy()
+        np.testing.assert_allclose(layer.weight.grad.numpy(), np.tile(scale * rows, (6, 1)), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(
+            slopes[0].numpy(), scale * x.numpy() * layer.weight.numpy().sum(0), rtol=1e-4, atol=1e-4
+        )
+
+
+def test_leaves_that_nothing_depends_on_have_no_gradient_in_known_rounds() -> None:
+    w, k = Tensor([1.0, 2.0], requires_grad=True), Tensor([3.0], requires_grad=True)
+    for _ in range(5):
+        y = (Swish.apply(w) * 2).sum()
+        assert an.autograd.grad(y, [w, k], allow_unused=True)[1] is None
+        assert an.autograd.grad(y, [k, w], materialize_grads=True)[0].tolist() == [0.0]
+        with pytest.raises(GradientError, match="no output depends"):
+            an.autograd.grad(y, k)
