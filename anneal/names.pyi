@@ -192,9 +192,9 @@ def pow_(x: Tensor, other: Operand) -> Tensor:
     integer truncates towards 0."""
 def lerp_(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     r"""x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`."""
-def addcmul_(x: Tensor, a: Operand, b: Operand, value: Operand=1) -> Tensor:
+def addcmul_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a * b; of integers alone with the whole part of `value`."""
-def addcdiv_(x: Tensor, a: Operand, b: Operand, value: Operand=1) -> Tensor:
+def addcdiv_(x: Tensor, a: Operand, b: Operand, value: Number=1) -> Tensor:
     r"""x + value * a / b."""
 def clip(x: Tensor, min: Operand | None=None, max: Operand | None=None) -> Tensor:
     r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a
@@ -1036,13 +1036,13 @@ class Methods(Handle):
         r"""x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`."""
     def lerp_(self, end: Operand, weight: Operand) -> Tensor:
         r"""x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`."""
-    def addcmul(self, a: Operand, b: Operand, value: Operand=1) -> Tensor:
+    def addcmul(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a * b; of integers alone with the whole part of `value`."""
-    def addcmul_(self, a: Operand, b: Operand, value: Operand=1) -> Tensor:
+    def addcmul_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a * b; of integers alone with the whole part of `value`."""
-    def addcdiv(self, a: Operand, b: Operand, value: Operand=1) -> Tensor:
+    def addcdiv(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a / b."""
-    def addcdiv_(self, a: Operand, b: Operand, value: Operand=1) -> Tensor:
+    def addcdiv_(self, a: Operand, b: Operand, value: Number=1) -> Tensor:
         r"""x + value * a / b."""
     def clamp(self, min: Operand | None=None, max: Operand | None=None) -> Tensor:
         r"""The elements clamped to [min, max]; either may be left out, or be a tensor. An element at a bound that is a

@@ -9,9 +9,9 @@ from anneal.backend import get_device
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import deferred, function, need_float, same_device
-from anneal.ops.checks import axis_in, broadcast_shapes, is_tensor
+from anneal.ops.checks import axis_in, broadcast_shapes
 from anneal.ops.indexing import check_places, out_of_range
-from anneal.ops.inputs import drops
+from anneal.ops.inputs import wholes
 from anneal.ops.joining import slice_axis
 from anneal.ops.made import result
 
@@ -329,11 +329,10 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
 
 @deferred
-@drops
+@wholes("below")
 def _dropped(x: Tensor, seed: Tensor, call: Tensor, below: Any, scale: Any) -> Tensor:
     """`x` times `scale` where the words of this key are below a number, 0 elsewhere."""
-    keep = words(x.uop.shape, seed, call)[0] < (below.uop if is_tensor(below) else below)
-    return x._new(keep.where(x.uop * (scale.uop if is_tensor(scale) else scale), 0))
+    return x._new((words(x.uop.shape, seed, call)[0] < below).where(x.uop * scale, 0))
 
 
 @function("functional method=no single")

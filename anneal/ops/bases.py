@@ -369,7 +369,7 @@ class Placement(NamedTuple):
 def link_part(part: Handle, base: Handle, bounds: tuple[Ints, ...], shape: Shape, index: Any, placement: Any) -> None:
     """Note of a tensor that it is what `base` has within `bounds`, in this shape: at an index, and by a `Placement`."""
     steps: tuple[Step, ...] = ((Op.SHRINK, bounds),)
-    if len(shape) < len(bounds):  # axes of one place
+    if len(shape) < len(bounds) or (index.__class__ is tuple and None in index):  # axes of one place
         steps = (*steps, (Op.RESHAPE, shape))
     if base._wants and not here.grad:
         steps = (*steps, (Op.DETACH, None))
@@ -386,18 +386,10 @@ def link_part(part: Handle, base: Handle, bounds: tuple[Ints, ...], shape: Shape
 class _Through:
     """An in-place op of a view, as an op of the view's root: at a recipe, or at the place in its second argument."""
 
-    __slots__ = ("__name__", "_first", "_op")
+    __slots__ = ("__name__", "__wrapped__", "first")
 
     def __init__(self, op: Any, recipe: ViewRecipe | None) -> None:
-        self._op, self.__name__ = op, op.__name__
-        self._first = 2 if recipe is None else 1
-
-    def inputs(self, varies: Any, again: Any, args: Args, options: Options) -> tuple[Any] | None:
-        """The inputs that may vary, as the op itself declares them."""
-        root, *at = args[: self._first]
-        vary: Any = None if self.__name__ == "setitem" else getattr(self._op, "inputs", None)
-        rest = (root, *args[len(at) + 1 :])
-        return vary and vary(varies, lambda a, o: again((a[0], *at, *a[1:]), o), rest, options)  # type: ignore[no-any-return]
+        self.__wrapped__, self.__name__, self.first = op, op.__name__, recipe is None
 
 
 _through = lru_cache(_MOST)(_Through)  # equal ones are one

@@ -198,16 +198,6 @@ def number(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a number, not {said(x)}{advice}")
 
 
-def factor(what: str, x: Any) -> Any:
-    """A number, or memory that has one where it varies; no tensor that a gradient flows through or that jit records.
-
-    Args:
-        what: the name of the argument.
-        x: what was given.
-    """
-    return number(what, x) if is_tensor(x) and (x.shape or x.requires_grad or here.recordings) else x
-
-
 def _value(what: str, x: Any) -> Any:
     return bool(x) if isinstance(x, np.bool_) else number(what, x)
 

@@ -14,6 +14,7 @@ from anneal.ops.arguments import family, function
 from anneal.ops.checks import bound_int, broadcast_shapes, int_args, is_tensor, need_tensor, number, said
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor
 from anneal.ops.nodes import FLOAT32, INT32, Number, broadcast, check_fits, given, iota, numbered, row_shape, weak_dtype
+from anneal.runtime import made_number
 from anneal.uop import DType, Ints, UOp, const, dtypes, normalise_const
 from anneal.uop.sizes import size
 
@@ -166,10 +167,11 @@ def arange(
         for x in (start, start + (n - 1) * step):
             if not kind.min <= int(x) <= kind.max:
                 raise DTypeError(f"arange: {x} does not fit {kind.name} ({kind.min} to {kind.max}); give a wider dtype")
-    u = iota(n).cast(kind if whole or kind.is_float else FLOAT32)
-    if step != 1:
-        u = u * step
-    u = u + start if start else u
+    wide = kind if whole or kind.is_float else FLOAT32
+    gap, first = made_number(step, wide, device, "step"), made_number(start, wide, device, "start")
+    u = iota(n).cast(wide)
+    u = u if gap.is_const and step == 1 else u * gap
+    u = u if first.is_const and not start else u + first
     return fresh(broadcast(u.cast(kind), (n,)), device, requires_grad)
 
 
@@ -198,11 +200,12 @@ def linspace(
     if not kind.is_float:
         return fresh(_whole_line(kind, start, end, n), device, requires_grad)
     low, high = normalise_const(kind, float(start)), normalise_const(kind, float(end))
-    gap = normalise_const(kind, normalise_const(kind, high - low) / max(1, n - 1))
+    step = normalise_const(kind, high - low) / max(1, n - 1)
+    first, last, gap = [made_number(x, kind, device, str(at)) for at, x in enumerate((low, high, step))]
     i = iota(n)
     # counted from both ends, so that both come out exactly
-    rising = i.cast(kind) * gap + low
-    falling = ((i * -1) + (n - 1)).cast(kind) * -gap + high
+    rising = i.cast(kind) * gap + first
+    falling = ((i * -1) + (n - 1)).cast(kind) * -gap + last
     u = (i < max(1, n // 2)).where(broadcast(rising, (n,)), falling)
     return fresh(broadcast(u, (n,)), device, requires_grad)
 

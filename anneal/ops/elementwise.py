@@ -9,11 +9,11 @@ from typing import Any
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import broadcast_shapes, factor
-from anneal.ops.inputs import computes_numbers, computes_single, scales
+from anneal.ops.checks import broadcast_shapes
+from anneal.ops.inputs import wholes
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, detached, elementwise, weak_const
 from anneal.ops.precision import check_growth
-from anneal.uop import Ints, Op, UOp, alu, by_rule, const, dtypes
+from anneal.uop import Ints, Op, UOp, Varying, alu, by_rule, const, dtypes
 
 _SCALARS = (bool, int, float)
 # ops that integers of 32 bits may outgrow, and ops through which no gradient flows
@@ -45,7 +45,8 @@ def operands(x: Tensor, other: Operand, swap: bool = False, op: Op | None = None
     """
     a, o = x.uop, x
     if isinstance(other, _SCALARS):
-        b = weak_const(a.dtype, other)
+        # what is added to an exponential is a part of how its quotient's gradient stays finite
+        b = weak_const(a.dtype, float(other) if a.op is Op.EXP and op in _EXPONENTIAL else other)
     else:
         o = x._lift(other)
         b = o.uop
@@ -63,7 +64,8 @@ def operands(x: Tensor, other: Operand, swap: bool = False, op: Op | None = None
         kinds, words = _REFUSED[op]
         if a.dtype.kind in kinds:
             raise DTypeError(words.format(a.dtype.name))
-        if op in _DIVISIONS and a.dtype.is_int and b.vmin == b.vmax == 0 and 0 not in shape:
+        none = b.vmin == b.vmax == 0 or (isinstance(other, _SCALARS) and not (swap or other))
+        if op in _DIVISIONS and a.dtype.is_int and none and 0 not in shape:
             raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
         if op in _SHIFTS and not swap and b.is_const and b.arg < 0:
             raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
@@ -104,7 +106,6 @@ def floats_of(x: Tensor) -> Tensor:
 
 
 @function("array_api lifts=numbers")
-@scales
 def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + other; a logical or on bools. With `alpha`, x + alpha * other, which of bools and a whole number is one too.
 
@@ -121,7 +122,6 @@ def add(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @function("alias=subtract in_place array_api=subtract lifts=numbers")
-@scales
 def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x - other. With `alpha`, x - alpha * other. Raises DTypeError for two bools.
 
@@ -135,7 +135,6 @@ def sub(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
 
 
 @function("alias=multiply in_place array_api=multiply lifts=numbers")
-@computes_numbers
 def mul(x: Tensor, other: Operand) -> Tensor:
     """x * other; a logical and on bools.
 
@@ -147,7 +146,6 @@ def mul(x: Tensor, other: Operand) -> Tensor:
 
 
 @function("alias=divide,true_divide in_place array_api=divide lifts=numbers")
-@computes_numbers
 def div(x: Tensor, other: Operand, rounding_mode: str | None = None) -> Tensor:
     """x / other as floats. With rounding_mode "floor" or "trunc" the rounded quotient, in the operands' dtype.
 
@@ -176,6 +174,7 @@ def quotient(x: Tensor, other: Operand, swap: bool) -> Tensor:
 
 
 @function("in_place lifts=numbers")
+@wholes("other")
 def floor_divide(x: Tensor, other: Operand) -> Tensor:
     """The quotient rounded towards minus infinity, as Python's `//`. An integer divided by 0 gives 0, or RangeError
     where the 0 is known at the call.
@@ -204,6 +203,7 @@ def _trunc_quotient(x: Tensor, other: Operand) -> Tensor:
 
 
 @function("in_place array_api lifts=number")
+@wholes("other")
 def remainder(x: Tensor, other: Operand) -> Tensor:
     """The remainder of floor division: it has the sign of `other`, as Python's `%`. An integer modulo 0 gives 0,
     or RangeError where the 0 is known at the call.
@@ -265,7 +265,7 @@ def power(x: Tensor, other: Operand, swap: bool) -> Tensor:
             return unary(x, Op.SQRT)
         if other == -0.5:
             return unary(x, Op.RSQRT)
-        if other.is_integer() and builtins.abs(other) <= 4:
+        if other % 1 == 0 and builtins.abs(other) <= 4:
             return power(x, int(other), False)
     a, b, shape, o = operands(x, other, swap, Op.POW)
     if a.dtype.is_float:
@@ -321,7 +321,6 @@ def minimum(x: Tensor, other: Operand) -> Tensor:
 
 
 @function("in_place single")
-@computes_single
 def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
     """x + weight * (end - x), which is counted from the nearer end: a weight of 1 gives `end`.
 
@@ -336,8 +335,7 @@ def lerp(x: Tensor, end: Operand, weight: Operand) -> Tensor:
 
 
 @function("in_place autocast=widest single")
-@computes_single
-def addcmul(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
+def addcmul(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a * b; of integers alone with the whole part of `value`.
 
     >>> from anneal.tensor import Tensor
@@ -347,19 +345,18 @@ def addcmul(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
     product = x._lift(a).mul(b)
     if isinstance(value, float) and x.dtype.is_int and product.dtype.is_int:
         value = int(value)
-    return x + product.mul(factor("value", value))
+    return x + product.mul(value)
 
 
 @function("in_place autocast=widest single")
-@computes_single
-def addcdiv(x: Tensor, a: Operand, b: Operand, value: Operand = 1) -> Tensor:
+def addcdiv(x: Tensor, a: Operand, b: Operand, value: Number = 1) -> Tensor:
     """x + value * a / b.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 1.0]).addcdiv(Tensor([2.0, 6.0]), Tensor([2.0, 3.0]), value=10)
     Tensor([11., 21.], dtype=float32)
     """
-    return x + x._lift(a).div(b).mul(factor("value", value))
+    return x + x._lift(a).div(b).mul(value)
 
 
 # -- choosing ---------------------------------------------------------------------------------------------------------
@@ -394,9 +391,13 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
 
 
 def clipped(x: Tensor, min: Operand | None, max: Operand | None) -> Tensor:
-    """`clamp` whose gradient ends at a constant bound, as that of relu."""
+    """`clamp` whose gradient ends at a bound that is a number, as that of relu."""
     out = x if min is None else binary(Op.MAX, x, min)
-    return out if max is None else binary(Op.MIN, out, max)
+    out = out if max is None else binary(Op.MIN, out, max)
+    if not any(type(end) is Varying for end in (min, max)):
+        return out
+    ends: Any = [out.eq(end) for end in (min, max) if end is not None]
+    return standing_for(out, choose(ends[0] | ends[-1], 0.0, x))
 
 
 def halved(out: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import Shape, axis_in, axis_of, bound_int, broadcast_shapes, is_tensor
 from anneal.ops.elementwise import choose
-from anneal.ops.inputs import computes
+from anneal.ops.inputs import wholes
 from anneal.ops.nodes import BOOL, INT32, Number, broadcast, iota, moved, reshape, resized, take_rows
 from anneal.ops.precision import kept
 from anneal.runtime import here
@@ -310,7 +310,7 @@ def where(x: Tensor) -> tuple[Tensor, ...]: ...
 @overload
 def where(x: Tensor, a: Any, b: Any) -> Tensor: ...
 @function
-@computes
+@wholes("a", "b")
 def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...]:
     """Elements of two tensors, chosen by a condition; all three broadcast. Of a condition alone, the places where it is
     true, an index for each axis: `nonzero(as_tuple=True)`.
@@ -337,7 +337,7 @@ def where(x: Tensor, a: Any = None, b: Any = None) -> Tensor | tuple[Tensor, ...
 
 
 @function("in_place")
-@computes
+@wholes("value")
 def masked_fill(x: Tensor, mask: Any, value: Any) -> Tensor:
     """`value` where the mask is true, this tensor elsewhere, in this tensor's dtype: a fraction among integers is cut
     off. Raises DTypeError for a number that it does not have.

@@ -13,7 +13,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import alias, changing, checked, deferred, function
 from anneal.ops.checks import broadcast_shapes, flag, is_tensor, rank
 from anneal.ops.elementwise import Operand, beside
-from anneal.ops.inputs import compares, scales
+from anneal.ops.inputs import wholes
 from anneal.ops.nodes import BOOL, Number, broadcast, check_fits, detached, iota, numbered
 from anneal.ops.precision import grad_enabled, no_grad
 from anneal.ops.random import Generator, bernoulli, normal, rand, randint
@@ -184,7 +184,6 @@ def _changes(function: Fun, name: str = "", turns: bool = False) -> Fun:
 @changing
 @function
 @_changes
-@scales
 def add_(x: Tensor, other: Operand, alpha: Number = 1) -> Tensor:
     """x + alpha * other in place.
 
@@ -222,7 +221,7 @@ def copy_(x: Tensor, src: Any) -> Tensor:
 @changing
 @function
 @_changes
-@compares
+@wholes("value")
 def fill_(x: Tensor, value: Any) -> Tensor:
     """Fill the tensor with one number, in place: a number, or a tensor of shape ().
 

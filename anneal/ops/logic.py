@@ -9,7 +9,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function
 from anneal.ops.elementwise import binary, choose, operands, unary
 from anneal.ops.functions import Operand, by_slope
-from anneal.ops.inputs import compares
+from anneal.ops.inputs import wholes
 from anneal.ops.nodes import BOOL, INT32, broadcast, reduce_axis, reshape
 from anneal.ops.precision import check_growth
 from anneal.uop import Op, alu, const
@@ -20,7 +20,7 @@ _standard = function("in_place array_api")
 # -- comparison -------------------------------------------------------------------------------------------------------
 
 
-@compares
+@wholes("other")
 def _compared(op: Op | None, swap: bool, x: Tensor, other: Operand) -> Tensor:
     a, b, shape, _ = operands(x, other, swap)
     if op is not None:

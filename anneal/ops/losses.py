@@ -12,7 +12,10 @@ from anneal.ops.checks import Shape, broadcast_shapes
 from anneal.ops.elementwise import by_slopes, choose, sloped, standing_for
 from anneal.ops.indexing import check_places
 from anneal.ops.made import result
-from anneal.ops.nodes import broadcast, detached, expand, numbered, reduce_axis, reshape, resized, row_shape
+
+from anneal.ops.nodes import (  # isort: skip
+    broadcast, detached, expand, numbered, reciprocal, reduce_axis, reshape, resized, row_shape,
+)  # fmt: skip
 from anneal.ops.precision import warn_user
 from anneal.uop import DType, Op, UOp, by_rule, const, dtypes
 
@@ -163,7 +166,7 @@ def cross_entropy(
         raise ShapeError(f"label_smoothing is between 0 and 1, not {label_smoothing}")
     axis = _class_axis(input)
     x, t = input.uop, target.uop
-    classes = max(x.shape[axis], 1)
+    share = reciprocal(x.dtype, [max(x.shape[axis], 1)])
     top = reduce_axis(detached(x), Op.MAX, (axis,))
     z = x - expand(top, x.shape)
     normaliser = Op.LOG(reduce_axis(Op.EXP(z), Op.ADD, (axis,)))
@@ -174,7 +177,7 @@ def cross_entropy(
             raise ShapeError(f"probabilities have the input's shape {input.shape}, not {target.shape}")
         t = t.cast(x.dtype)
         if label_smoothing:
-            t = t * (1 - label_smoothing) + label_smoothing / classes
+            t = t * (1 - label_smoothing) + share * label_smoothing
         if weight is not None:
             t = t * _by_class(weight, x.dtype, x.shape, axis)
         losses = reduce_axis(t * (expand(normaliser, x.shape) - z), Op.ADD, (axis,))
@@ -182,15 +185,15 @@ def cross_entropy(
         return out.sum() / out.numel() if reduction == "mean" else reduce_loss(out, reduction)
     _target_shape(input, target, axis, ignore_index)
     hits = _hits(t, x.shape, axis)
-    losses, share = _weighted(normaliser - _pick(z, hits, axis), hits, t, weight, ignore_index, axis)
+    losses, of_each = _weighted(normaliser - _pick(z, hits, axis), hits, t, weight, ignore_index, axis)
     if label_smoothing:
         spread = expand(normaliser, x.shape) - z
         if weight is not None:
             spread = spread * _by_class(weight, x.dtype, x.shape, axis)
-        smooth = reduce_axis(spread, Op.ADD, (axis,)) * (1.0 / classes)
+        smooth = reduce_axis(spread, Op.ADD, (axis,)) * share
         smooth, _ = _weighted(smooth, hits, t, None, ignore_index, axis)
         losses = losses * (1 - label_smoothing) + smooth * label_smoothing
-    return _class_loss(input, losses, share, axis, reduction, weight)
+    return _class_loss(input, losses, of_each, axis, reduction, weight)
 
 
 def _by_class(weight: Tensor, dtype: DType, shape: Shape, axis: int) -> UOp:

@@ -14,9 +14,10 @@ from anneal.ops import nodes
 from anneal.ops.arguments import function
 from anneal.ops.checks import Axes, axes_of, axis_in, axis_of, int_args, is_tensor, need_axes, said, several, whole
 from anneal.ops.indexing import values_now
-from anneal.ops.inputs import along, places
+from anneal.ops.inputs import along, places, wholes
 from anneal.ops.joining import join, slice_axis
-from anneal.ops.nodes import BOOL, Number, broadcast, check_inside, weak_const
+from anneal.ops.nodes import BOOL, INT32, Number, broadcast, check_inside, iota, weak_const
+from anneal.uop import Varying, const
 from anneal.uop.sizes import Size, divided_size, least, most, product, range_of, size
 
 
@@ -220,6 +221,7 @@ def flip(x: Tensor, *dims: Any, axis: Axes = None) -> Tensor:
 
 
 @function
+@wholes("shifts")
 def roll(
     x: Tensor,
     shifts: int | Sequence[int],
@@ -236,7 +238,7 @@ def roll(
             raise ShapeError("roll: several shifts need as many dims")
         return x.ravel().roll(shifts, 0).reshape(x.shape)
     need_axes(x.uop.shape)
-    amounts = [shifts] if isinstance(shifts, int) else list(shifts)
+    amounts: list[Any] = [shifts] if isinstance(shifts, int) else list(shifts)
     axes = [dims] if isinstance(dims, int) else list(dims)
     if len(amounts) != len(axes):
         raise ShapeError(f"roll: {len(amounts)} shifts for {len(axes)} axes; give one each")
@@ -245,6 +247,11 @@ def roll(
         at = axis_in(a, x)
         s = u.shape
         n = s[at]
+        back = -shift
+        if type(shift) is Varying and isinstance(n, int):
+            places = iota(n) + broadcast(const(INT32, back % n), (n,))
+            u = nodes.moved(nodes.take_rows(nodes.moved(u, at, 0), places % n), 0, at)
+            continue
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
             continue
         if isinstance(n, int):

@@ -18,7 +18,7 @@ from anneal.ops.checks import broadcast_shapes, is_tensor, several, whole as who
 from anneal.ops.elementwise import binary, power, quotient
 from anneal.ops.indexing import as_array, check_places, out_of_range, values_now
 from anneal.ops.inplace import changed, need_changeable
-from anneal.ops.inputs import Again, Made, Part, compares, computes, has_axis, placed, places, spread_out
+from anneal.ops.inputs import Again, Made, Part, has_axis, placed, places, spread_out, wholes
 from anneal.ops.made import wrap_array
 
 from anneal.ops.nodes import (  # isort: skip
@@ -99,9 +99,11 @@ def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> Mad
 def write_places(x: Tensor, index: tuple[Part, ...], value: Any) -> Tensor:
     """Write values where an index says that some places are memory (`Part`)."""
     given = x._lift(value, "index")
-    if x._wants or given._wants:
-        return setitem(x, _items_of(x, index), given)
     new = _fitted(given, x.uop.dtype, tuple([n for _, n, kept in index if kept]))
+    index = tuple([part for part in index if part[0] is not None])
+    if x._wants or given._wants:
+        box = tuple([n for _, n, kept in index if kept])
+        return setitem(x, _items_of(x, index), given._new(reshape(new, box)))
     places = [reshape(b.uop, ()) for b, _, _ in index if is_tensor(b)]
     begins = tuple([None if is_tensor(b) else b for b, _, _ in index])
     part = reshape(new, tuple([n for _, n, _ in index]))
@@ -477,8 +479,8 @@ _OTHERS: dict[str, Fun] = {
     "le": lambda x, other: x.le(other),
     "ge": lambda x, other: x.ge(other),
 }
-# what the numbers of an operator are
-_MARKS = dict.fromkeys(("add", "sub", "mul", "truediv"), computes) | dict.fromkeys(list(_OTHERS)[-6:], compares)
+# operators that take memory of integers
+_WHOLE = frozenset(("floordiv", "mod", *list(_OTHERS)[-6:]))
 
 
 def _operator(title: str, compute: Compute, swap: bool) -> Fun:
@@ -511,7 +513,7 @@ def _comparable(other: object) -> bool:
 
 def _define(prefix: str, name: str, function: Fun, late: Fun = deferred) -> None:
     function = named(function, prefix + name)
-    globals()[f"__{prefix}{name}__"] = late(_MARKS[name](function) if name in _MARKS else function)
+    globals()[f"__{prefix}{name}__"] = late(wholes("other")(function) if name in _WHOLE else function)
 
 
 for _name, (_title, _compute) in PAIRS.items():

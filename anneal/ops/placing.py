@@ -14,6 +14,7 @@ from anneal.ops.arguments import family, function
 from anneal.ops.checks import axes_of, axis_in, axis_of, broadcast_shapes, is_tensor, need_axes, said
 from anneal.ops.elementwise import beside, choose
 from anneal.ops.indexing import added_rows, by_rows, index_node, places, scattered, written
+from anneal.ops.inputs import wholes
 
 from anneal.ops.nodes import (  # isort: skip
     BOOL, INT32, broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, resized,
@@ -311,13 +312,14 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 # -- triangles and diagonals, and turns by right angles ---------------------------------------------------------------
 
 
+@wholes("diagonal")
 def _triangle(name: str, lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
     s = x.shape
     if len(s) < 2:
         raise PositionError(f"needs two axes or more, not shape {s}")
     row, column = numbered(s[-2:], 0), numbered(s[-2:], 1)
     diagonal = max(-most(s[-2]), min(diagonal, most(s[-1])))  # further off there is none, and sums may not fit int32
-    edge = row + diagonal if diagonal else row
+    edge = row + diagonal
     keep = edge >= column if lower else column >= edge
     return x._new(broadcast(keep, s).where(x.uop, 0))
 

@@ -269,13 +269,13 @@ def norm(x: Tensor, p: float | str = 2.0, axis: Axes = None, keepdim: bool = Fal
     size = floats.abs()
     if p == 1:
         return size.sum(axis, keepdim)
-    if math.isinf(p):
+    if p in (math.inf, -math.inf):
         return (size.amax if p > 0 else size.amin)(axis, keepdim)
     if p == 0:
         return x._new(beside(floats.ne(0.0).cast(floats.uop.dtype).sum(axis, keepdim).uop, floats))
     if p < 0 and 0 in [x.shape[a] for a in axes_of(axis, x.ndim)]:
         raise ShapeError(f"norm: p={p} of no elements, along axis {axis} of shape {x.shape}, is no number")
-    p = float(p)
+    p = p * 1.0
     return root(size_power(floats, p).sum(axis, keepdim), p)
 
 

@@ -392,7 +392,7 @@ def renorm(x: Tensor, p: float, dim: int, maxnorm: Number) -> Tensor:
     if maxnorm < 0 or p <= 0 or x.ndim < 2:
         raise ShapeError(f"renorm: takes slices, maxnorm >= 0 and p > 0, not shape {x.shape}, {maxnorm} and {p}")
     size = x.norm(p, [i for i in range(x.ndim) if i != at], keepdim=True)
-    return x * choose(size > float(maxnorm), float(maxnorm) / (size + 1e-7), 1.0)
+    return x * choose(size > maxnorm, maxnorm / (size + 1e-7), 1.0)
 
 
 @function("function_alias=trapz single")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -73,8 +73,7 @@ class SGD(Optimizer):
             if decay:
                 g = g + p * decay
             if group["momentum"]:
-                momentum = group.share("momentum")[0]
-                momentum = momentum.cast(wide) if isinstance(momentum, UOp) else momentum
+                momentum = group["momentum"]
                 begun = "momentum_buffer" in self.state.get(t, {})
                 b = self._state(t, "momentum_buffer")
                 if dampening:  # the first step takes the whole gradient
@@ -87,6 +86,20 @@ class SGD(Optimizer):
                 done[b] = new
                 g = g + new * momentum if group["nesterov"] else new
             self._put(t, p - g * group.rate_node.cast(wide), done)
+
+
+class _Counted(dict[str, Any]):
+    """The state of a parameter, of which "step" is its group's where it has none of its own."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self._of = optimizer
+
+    def __missing__(self, name: str) -> Any:
+        state = self._of.state
+        groups = [g for g in self._of.param_groups if any(state.get(t) is self for t in g["params"])]
+        if groups and name == _STEP:
+            return state[groups[0]][name]
+        raise KeyError(name)
 
 
 class Adam(Optimizer):
@@ -123,6 +136,7 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         super().__init__(params, settings_among(locals()))
+        self.state.default_factory = partial(_Counted, self)
 
     # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one
     # count, the group's; the state of others has a count of their own, which they share as well.
@@ -171,8 +185,6 @@ class Adam(Optimizer):
         numbers = _array(shared)
         for t in params:
             p, g, wide = self._operands(t, group["maximize"])
-            if isinstance(b1, UOp):
-                b1, rest1 = b1.cast(wide), rest1.cast(wide)
             size, root, *rest = [u.cast(wide) for u in _parts(numbers, len(shared))]
             if decay and not decoupled:
                 g = g + p * decay

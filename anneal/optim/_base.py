@@ -13,13 +13,13 @@ import numpy.typing as npt
 
 from anneal.errors import DataError, GradientError, MissingMethodError, SettingError, ShapeError
 from anneal.ops import Explained, said, take_running_updates
-from anneal.ops.nodes import broadcast, reshape, shrink
+from anneal.ops.nodes import broadcast, reshape
 from anneal.optim import _states
 from anneal.optim._states import Saved, StepHooks, UpdateInputs
 from anneal.runtime import Numbering, composite, here, number, numbering_of, outdate_captures, realize, realize_new
 from anneal.tensor import Tensor, no_grad
 from anneal.transforms import take_results, zero_gradient
-from anneal.uop import DType, Op, UOp, arena, dtypes
+from anneal.uop import DType, Op, UOp, Varying, arena, dtypes
 
 # The argument `params`: tensors, or groups of tensors with their own settings.
 Parameters = Iterable[Tensor | Mapping[str, Any]]
@@ -49,10 +49,6 @@ def update_phase() -> Iterator[None]:
         a.phase = before
 
 
-def _share(b: float) -> tuple[float, float, float]:
-    return b, 1 - b, math.log(b) if b > 0 else -1e30
-
-
 class _Items(dict[str, Any]):
     """A dict of which every method that sets or removes an item calls `__setitem__` or `__delitem__`."""
 
@@ -67,7 +63,8 @@ class _Items(dict[str, Any]):
 class ParameterGroup(_Items):
     """Parameters with their settings, as torch's dicts; setting "lr" changes the value on the device.
 
-    The other settings are constants of the compiled update: changing one compiles it anew.
+    The other settings are constants of the compiled update. Numbers that are changed are compiled anew once: from then
+    on they are on the device, too.
 
     >>> from anneal.optim import SGD
     >>> group = SGD([Tensor([1.0], requires_grad=True)], lr=0.5).param_groups[0]
@@ -81,7 +78,7 @@ class ParameterGroup(_Items):
         params = settings.get("params", ())
         kind = np.float64 if any(t.dtype is dtypes.float64 for t in params) else np.float32
         self.rate = Tensor(np.array([_states.rate_of(settings)], kind), device=device)
-        self._data: dict[str, Tensor] = {}  # settings beside lr that a schedule changes
+        self._changing = _states.Changing(self.rate.device)  # settings beside lr that change
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (dict(self), self.rate.device), vars(self)
@@ -97,13 +94,11 @@ class ParameterGroup(_Items):
         def __getitem__(self, key: str, /) -> Any: ...
 
     def __setitem__(self, key: str, value: Any) -> None:
-        if key in self._data:
-            # Without momentum a step leaves the buffer as it is; the second of the betas is a constant, not data.
-            if (value[1:] != self[key][1:]) if key == "betas" else bool(value) is not bool(self[key]):
-                outdate_captures(f"an optimiser's {key!r} was set")
-            self._data[key].assign(self._share_tensor(key, value))
-        elif key != "lr" and not _states.same(self.get(key), value):
+        known = key in self._changing.values
+        if key != "lr" and not (self._changing.takes(key, value) if known else _states.same(self.get(key), value)):
             outdate_captures(f"an optimiser's {key!r} was set")
+            if all(x.__class__ in (int, float) for x in (value if isinstance(value, tuple) else (value,))):
+                self._changing.values[key] = value
         super().__setitem__(key, value)
         if key == "lr":
             rate = value if value.__class__ is float else _states.rate_of(self)
@@ -111,38 +106,34 @@ class ParameterGroup(_Items):
 
     def __delitem__(self, key: str, /) -> None:
         outdate_captures(f"an optimiser's {key!r} was deleted")
+        self._changing.values.pop(key, None)
         super().__delitem__(key)
 
-    def make_data(self, key: str) -> None:
-        """Keep the setting `key`, "momentum" or the first of "betas", on the device: a schedule changes it, and kernels
-        stay the same.
-        """
-        if key not in self._data:
-            outdate_captures(f"an optimiser's {key!r} became data")
-            self._data[key] = self._share_tensor(key, self[key])
-
-    def _share_tensor(self, key: str, value: Any) -> Tensor:
-        kind = _states.state_dtype(self.rate)
-        return Tensor(np.array(_share(value[0] if key == "betas" else value), kind), device=self.rate.device)
+    @contextmanager
+    def varying(self) -> Iterator[None]:
+        """A block in which the settings that change are memory, `Varying`."""
+        of = self._changing
+        plain = {key: self[key] for key in of.values}
+        dict.update(self, {key: of.of((None, key), value) for key, value in of.values.items()})
+        try:
+            yield
+        finally:
+            dict.update(self, plain)
 
     def share(self, key: str, n: int = 0) -> tuple[Any, Any, Any]:
         """The setting `key`, of "betas" number `n`, a share b: b, 1 - b and log(b), the logarithm of 0 being a finite
-        number. They are numbers, or nodes of shape () where the setting is data.
+        number.
         """
-        if key in self._data and not n:
-            u = self._data[key].uop
-            b, rest, log = (reshape(shrink(u, ((i, i + 1),)), ()) for i in range(3))
-            return b, rest, log
-        return _share(self[key][n] if key == "betas" else self[key])
+        b: Any = self[key][n] if key == "betas" else self[key]
+        if not b > 0:
+            return b, 1 - b, -1e30
+        return b, 1 - b, Varying(self._changing, (math.log, b.made), float) if type(b) is Varying else math.log(b)
 
     def constants(self) -> list[tuple[str, type, Any]]:
-        """The settings that are constants of an update, with their types: all that are not data on the device."""
-        others = {"params", "lr", *self._data}
-        settings = {name: value for name, value in self.items() if name not in others}
-        if "betas" in self._data:
-            settings["betas"] = self["betas"][1:]
-        data = tuple([(name, bool(self[name])) for name in self._data])
-        return [(name, type(value), value) for name, value in settings.items()] + [("data", tuple, data)]
+        """The settings that are constants of an update, with their types, and what it asks of the others."""
+        others = {"params", "lr", *self._changing.values}
+        settings = [(name, type(value), value) for name, value in self.items() if name not in others]
+        return [*settings, ("asked", tuple, tuple([(q, repr(answer)) for q, answer in self._changing.asked.items()]))]
 
     @property
     def rate_node(self) -> UOp:
@@ -191,7 +182,7 @@ class Optimizer(StepHooks, Explained):
             raise SettingError(f"{name}: no parameters given{used}")
         self.defaults = defaults
         self.param_groups: list[ParameterGroup] = []
-        self.state: dict[Any, dict[str, Any]] = defaultdict(dict)  # of parameters, and of groups
+        self.state: defaultdict[Any, dict[str, Any]] = defaultdict(dict)  # of parameters, and of groups
         self.found_inf: Tensor | None = None  # by GradScaler: whether the step is to change nothing
         for g in given if isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(g)
@@ -390,7 +381,8 @@ class Optimizer(StepHooks, Explained):
             for group in self.param_groups:
                 active = [t for t in group["params"] if t.grad is not None]
                 if active:
-                    self._update(group, active, done)
+                    with group.varying():
+                        self._update(group, active, done)
             if self.found_inf is not None:
                 for t, u in done.items():
                     failed = broadcast(reshape(self.found_inf.to(t.device).uop, ()), u.shape)
@@ -405,9 +397,10 @@ class Optimizer(StepHooks, Explained):
             type(self),
             *[(n, v) for n, v in vars(self).items() if isinstance(v, (bool, int, float, str))],
         ]
-        for group in self.param_groups:
-            key += (*group.constants(), len(group["params"]))
-            inputs += (group.rate, *group._data.values())
+        settings = [group.constants() for group in self.param_groups]  # an update may ask more of them
+        for group, constants in zip(self.param_groups, settings, strict=True):
+            key += (*constants, len(group["params"]))
+            inputs += (group.rate, *group._changing.made.values())
         if self.found_inf is not None:
             inputs.append(self.found_inf)
         layout, owners = self._layout, [*self.param_groups, *params]
@@ -431,7 +424,7 @@ class Optimizer(StepHooks, Explained):
             known = [
                 t for t, u in made.items() if t in places and t._device == inputs[0]._device and u.op not in _VIEWS
             ]
-            if len(known) < len(made):
+            if len(known) < len(made) or settings != [group.constants() for group in self.param_groups]:
                 return None
             nodes = list(made.values())
             return nodes, ([places[t] for t in made], [u.provenance[1:3] for u in nodes])

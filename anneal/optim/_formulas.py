@@ -11,7 +11,7 @@ from anneal.ops import init_of
 from anneal.optim._base import Optimizer, ParameterGroup, Parameters
 from anneal.optim._states import settings_among
 from anneal.tensor import Tensor, no_grad
-from anneal.uop import DType, Ints, UOp
+from anneal.uop import Ints, UOp
 
 _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 
@@ -21,10 +21,8 @@ _NUMBERS = ("step", "mu_product", "eta", "mu")  # states of shape ()
 class StepStates:
     """The state of one parameter in one step, before and after it."""
 
-    def __init__(
-        self, owner: Optimizer, group: ParameterGroup, t: Tensor, wide: DType, done: dict[Tensor, UOp]
-    ) -> None:
-        self._owner, self._group, self._t, self._wide, self._done = owner, group, t, wide, done
+    def __init__(self, owner: Optimizer, group: ParameterGroup, t: Tensor, done: dict[Tensor, UOp]) -> None:
+        self._owner, self._group, self._t, self._done = owner, group, t, done
 
     def get(self, name: str, start: float) -> Tensor:
         """A state as it was, `start` before the first step."""
@@ -40,11 +38,8 @@ class StepStates:
         return value
 
     def share(self, key: str, n: int = 0) -> tuple[Any, Any, Any]:
-        """The share b that the setting `key` is, or number `n` of it: b, 1 - b and log(b), numbers or tensors."""
-        b, rest, log = [
-            self._t._new_plain(x.cast(self._wide)) if isinstance(x, UOp) else x for x in self._group.share(key, n)
-        ]
-        return b, rest, log
+        """The share b that the setting `key` is, or number `n` of it: b, 1 - b and log(b)."""
+        return self._group.share(key, n)
 
     def betas(self) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
         """The two values of the setting "betas"."""
@@ -113,7 +108,7 @@ class Formula(_Row):
                         p = p * (1 - lr * decay)
                     else:
                         g = g + p * decay
-                new = self._formula((group, p, g, lr, StepStates(self, group, t, wide, done)))
+                new = self._formula((group, p, g, lr, StepStates(self, group, t, done)))
                 self._put(t, new.uop, done)
 
 

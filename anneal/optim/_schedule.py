@@ -199,7 +199,6 @@ class _WithMomentum(LRScheduler):
                 raise SettingError(
                     f"{type(self).__name__}: this optimiser has neither momentum nor betas; cycle_momentum=False"
                 )
-            group.make_data("betas" if "betas" in group else "momentum")
             if last_epoch == -1:
                 dict.update(group, max_momentum=most, base_momentum=least)
 

@@ -12,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from anneal.backend import numpy_dtype
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import array_of as values_of, said, wrap_array
-from anneal.runtime import Context, Inside, Numbering, here, modes, outdate_captures
+from anneal.ops.nodes import reshape
+from anneal.runtime import Context, Inside, Numbering, here, modes, number, outdate_captures
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
-from anneal.uop import UOp, dtypes
+from anneal.uop import DType, Questions, UOp, dtypes, worth
 
 
 def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
@@ -33,13 +35,14 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
     (device,) = devices
     moved: dict[Tensor, Tensor] = {}
     outdate_captures("an optimiser's parameters moved to another device")
-    for held in (group._data, *[state.get(x, {}) for x in (group, *group["params"])]):
+    for held in [state.get(x, {}) for x in (group, *group["params"])]:
         for name, s in held.items():
             if isinstance(s, Tensor) and s._device != device:
                 if s not in moved:
                     with Context():  # a jit function does not record this: its replays start from the state as it is
                         moved[s] = kept_state(s.detach().numpy(), device)
                 held[name] = moved[s]
+    group._changing.device, group._changing.made = device, {}
     group.rate = kept_state(np.array([rate_of(group)], state_dtype(group.rate)), device)
 
 
@@ -176,6 +179,40 @@ def kept_state(values: np.ndarray[Any, Any], device: str) -> Tensor:
     """A state that begins with these values: jit does not compute it anew in each run, since it persists."""
     with modes(made=None):
         return Tensor(wrap_array(values, device), device=device)
+
+
+class Changing(Questions):
+    """Settings of a group that change, and the tensors of what an update makes of them.
+
+    Args:
+        device: where the tensors are.
+    """
+
+    def __init__(self, device: str) -> None:
+        super().__init__({})
+        self.device = device
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"asked": {}, "made": {}}
+
+    def takes(self, key: str, value: Any) -> bool:
+        """True if the update of another value of a setting is the one that there was: its tensors have other values."""
+        held = self.hold({**self.values, key: value})
+        self.values[key] = value
+        if not held:
+            self.asked, self.made = {}, {}
+        for (made, dtype), t in self.made.items():
+            t._assign(reshape(number(worth(made, self.values), dtype, t.device), (1,)))
+        return held
+
+    def node(self, made: Any, dtype: DType) -> UOp | None:
+        """The node of a number that is made of settings; None if it is no float."""
+        if not dtype.is_float:
+            return None
+        if (made, dtype) not in self.made:
+            value = np.array([worth(made, self.values)], numpy_dtype(dtype))
+            self.made[made, dtype] = kept_state(value, self.device)
+        return reshape(self.made[made, dtype].uop, ())
 
 
 def state_dtype(t: Tensor) -> type[np.floating[Any]]:

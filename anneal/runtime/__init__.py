@@ -53,9 +53,10 @@ from anneal.runtime.nodes import (
     storage_of,
 )
 from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of, numbers_of
+from anneal.runtime.of_memory import number
 
 from anneal.runtime.late import (  # isort: skip
-    PLAIN, Varies, become_late, call as call_late, composite, made_number, number, register as register_late,
+    PLAIN, Varies, become_late, call as call_late, composite, made_number, register as register_late,
     tensor_class, varies_at,
 )  # fmt: skip
 from anneal.runtime.uses import (  # isort: skip

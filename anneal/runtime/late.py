@@ -6,33 +6,38 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
+from operator import attrgetter
 from typing import Any
 from weakref import ref
 
 import numpy as np
 
-from anneal.backend import Place, numpy_dtype
+from anneal.backend import Place
 from anneal.runtime.context import default_device, here, modes, resolve_device
-from anneal.runtime.handle import Handle, Handles, emptied, filled, flat
-from anneal.runtime.nodes import CALLS, LEAF, LEARNED, buffer_leaf, host_storage, is_open, is_realized, mask_of
+from anneal.runtime.handle import Handle, Handles, emptied, filled, flat, mapped
+from anneal.runtime.nodes import CALLS, LEAF, LEARNED, is_open, is_realized, mask_of
 from anneal.runtime.numbering import Late, Numbering, at_once, forget_templates, numbering_of
+from anneal.runtime.of_memory import OfMemory, Placed, asked, number, takes_whole
 from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly, used_unseen
 from anneal.schedule import WITH_PLANS
 
 from anneal.uop import (  # isort: skip
-    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, const, line_at, normalise_const, users_frame,
+    CODES, MOVEMENT, DType, Line, Nodes, Recent, UOp, Weighed, arena, const, line_at, users_frame,
 )  # fmt: skip
 
 _MAX_CALLS = 1 << 14  # remembered, and as many older ones
 _MAX_MISSES = 1 << 14  # of one numbering: more misses in a row are no loop
+_KIND = attrgetter("shape", "dtype")
 _FACTS = LEAF | CALLS  # bits of a mask that tell no number
 _NEW = "was not called with such arguments before"
 _VIEW = "gives a view of an argument"
 _READS = "reads memory that is no argument of it"
 _MOST = 1 << 10  # values at one place of the program, after which the place is judged anew
+_KINDS = 8  # of answers of one call
 _ORDERS = 8  # rounds in which the same numbers came in another order
 PLAIN = frozenset(
-    (bool, int, str, type(None), DType, Place, type(Ellipsis))
+    (bool, int, str, type(None), DType, Place, type(Ellipsis), Placed)
 )  # classes whose values a key has as they are
 
 _ARENA = arena()  # where another arena is in force, ops are not late
@@ -166,11 +171,11 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
     key += templates
     whole = tuple(key)
     entry = _calls[whole]
-    if entry is None and (inputs := getattr(function, "inputs", None)):
-        place = (function, code, f.f_lasti, named, at.path, *[(u.shape, u.dtype) for u in templates])
+    if entry is None:
+        place = (function, code, f.f_lasti, named, at.path, *map(_KIND, templates))
+        inputs = getattr(function, "inputs", None) or partial(_of_memory, function, run, changes, whole, templates)
         again = lambda args, options: call(function, args, options, run, changes)
-        done = inputs(partial(varies_at, place, whole), again, args, options)
-        if done:
+        if done := inputs(partial(varies_at, place, whole), again, args, options):
             return done[0]
     # a tensor that the call changes may be a view of another, which would change too
     others = entry and entry.changed and any(flags and tensors[i]._is_part() for i, _, flags in entry.changed)
@@ -205,9 +210,9 @@ def _given(n: Numbering, entry: _Entry, tensors: Handles, run: Run) -> Any:
     """The results of a known call, late; arguments that it changes are changed."""
     device, line = tensors[0]._device, entry.line
     out, new = [], []
-    for number, cls, template, wants in entry.results:
-        if number is not None:
-            out.append(tensors[number])
+    for place, cls, template, wants in entry.results:
+        if place is not None:
+            out.append(tensors[place])
             continue
         t = cls._late(Late(n, template, line), device, wants)
         out.append(t)
@@ -436,9 +441,7 @@ class _Site:
         self.varies = varies
 
     def meets(self, value: Any, key: Any) -> bool:
-        """True if the numbers here vary; `value` is the one of the call that has this key."""
-        if self.varies:
-            return True
+        """True if the numbers here begin to vary; `value` is the one of the call that has this key."""
         if len(self.calls) > _MOST:
             self.begin()
         if self.last != here.computations:
@@ -468,16 +471,17 @@ def varies_at(place: Row, key: Any, slot: Any, value: Any) -> bool:
     site = _calls[at]
     if site is None:
         site = _calls[at] = _Site()
-    return bool(site.meets((value.__class__, value), key))
+    return site.varies or bool(site.meets((value.__class__, value), key))
 
 
-def made_number(value: Any, dtype: DType, device: str | None) -> UOp:
+def made_number(value: Any, dtype: DType, device: str | None, slot: str = "") -> UOp:
     """The node of a number that a program makes a tensor of, of shape (): a constant, or memory if it varies.
 
     Args:
         value: the number.
         dtype: that of the tensor.
         device: its device; None is the default one.
+        slot: which of the numbers of a call it is.
     """
     u = const(dtype, value)
     # a sum of larger integers of 32 bits is int64 if it is known not to fit those
@@ -486,17 +490,54 @@ def made_number(value: Any, dtype: DType, device: str | None) -> UOp:
         return u
     f, _, named = users_frame(2)
     place = id(f.f_code), f.f_lasti, named, _ARENA.here.path, dtype
-    if not varies_at(place, None, made_number, u.arg):
+    if not varies_at(place, None, (made_number, slot), u.arg):
         return u
     return number(value, dtype, default_device() if device is None else resolve_device(device))
 
 
-def number(value: float, dtype: DType, device: str) -> UOp:
-    """The node of memory that has one number, of shape ().
+# An op that says nothing of its numbers is run once with a `Varying` for each that varies: what it makes memory of then
+# is an input of its calls, and what it asks is a part of what they are known by. One that only asks is run with the
+# numbers themselves.
 
-    Args:
-        value: the number.
-        dtype: the dtype that it is rounded to.
-        device: the name of the device.
-    """
-    return buffer_leaf(host_storage(np.array([normalise_const(dtype, value)], numpy_dtype(dtype)), dtype, device), ())
+
+def _of_memory(
+    op: Any, run: Run, changes: bool, whole: Row, templates: Nodes, varies: Varies, _: Any, args: Args, options: Options
+) -> tuple[Any] | None:
+    """The result with memory for numbers that vary; None where none does, or where the op would only ask for them."""
+    if isinstance(op, OfMemory) or hasattr(op, "refuse"):
+        return None
+    values: list[Any] = []
+    tensors: list[Any] = []
+    slots, named = count(), takes_whole(op)
+
+    def placed(x: Any, takes: bool) -> Any:
+        if x.__class__ is tuple or x.__class__ is list:
+            return mapped(x, partial(placed, takes=takes))
+        integer = takes and x.__class__ is not bool and isinstance(x, (int, np.integer))
+        if not (integer or isinstance(x, (float, np.floating))) or not varies(next(slots), x):
+            return x
+        values.append(int(x) if integer else float(x))
+        return Placed(len(values) - 1)
+
+    given: list[Any] = []  # by a loop: a list comprehension is a call
+    for n, x in enumerate(args):
+        given.append(x if isinstance(x, Handle) else placed(x, n in named))
+    options = {name: placed(x, name in named) for name, x in options.items()} if options else options
+    key: list[Any] = [OfMemory, *whole[: 9 + len(options)], *map(type, values)]
+    if not values or not _flattened((*given, *options.values()), key, tensors):
+        return None
+    at = (*key, *templates)
+    kinds = _calls[at] or ()
+    try:
+        for each in kinds:
+            if not each.asked or each.hold(values):
+                break
+        else:
+            if len(kinds) == _KINDS:
+                return None
+            each = asked(op, run, changes, values, given, options)
+            _calls[at] = (*kinds, each)
+        memory = each.memory(values, tensors[0])
+    except Exception:  # the call itself raises it again, in its own words
+        return None
+    return (call(each, (*given, *memory), options, partial(each.run, run), changes),) if memory else None

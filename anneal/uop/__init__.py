@@ -44,3 +44,4 @@ from anneal.uop.ops import (
 from anneal.uop.provenance import CODES, Line, Provenance, line_at, line_of, users_frame, users_line
 from anneal.uop.sizes import ranged
 from anneal.uop.text import decode_graph, decode_value, encode_graph, encode_value, render
+from anneal.uop.varying import Questions, Varying, worth

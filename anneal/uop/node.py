@@ -18,6 +18,7 @@ from anneal.uop.caches import references
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
 from anneal.uop.ops import ALU, COMPARE, LATER, SYMBOLIC, Op
 from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
+from anneal.uop.varying import Varying
 
 Bound = int | float | None
 _INDEX = dtypes.int32
@@ -244,8 +245,10 @@ def _const_key(dtype: DType, value: Number, tag: Any) -> tuple[Any, ...]:
     return (_CONST, dtype, struct.pack("d", value) if dtype.is_float else value, tag)
 
 
-def const(dtype: DType, value: Number) -> UOp:
-    """The constant `value` as `dtype` stores it."""
+def const(dtype: DType, value: Any) -> UOp:
+    """The constant `value` as `dtype` stores it; memory for one that varies."""
+    if type(value) is Varying and (u := value.of.node(value.made, dtype)) is not None:
+        return u  # type: ignore[no-any-return]
     return UOp(_CONST, dtype, (), normalise_const(dtype, value))
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, seed, settings as limits, strategies as st
 import anneal as an
 from anneal import settings
 from anneal.errors import PositionError, ShapeError
+from anneal.nn import functional as F
 from anneal.runtime import cache_statistics, late
 from anneal.tensor import Tensor, no_grad
 from anneal.uop import Op, toposort
@@ -88,6 +89,30 @@ _WITH_NUMBER: dict[str, Callable[[Any, Any], Any]] = {
     "maximum": lambda x, c: x.maximum(c),
     "dropout": lambda x, c: Tensor.full(x.shape, 1.0) * c * x,
     "remainder": lambda x, c: x.remainder(c),
+    "remainder of a number": lambda x, c: c % (x.abs() + 1),
+    "quotient": lambda x, c: x // c,
+    "fmod": lambda x, c: x.fmod(c),
+    "power of a number": lambda x, c: c**x,
+    "clamp to both": lambda x, c: x.clamp(-1, c),
+    "clamp in place": lambda x, c: (x * 2).clamp_(max=c),
+    "minimum": lambda x, c: x.minimum(c),
+    "leaky_relu": lambda x, c: F.leaky_relu(x, c),
+    "elu": lambda x, c: F.elu(x, c),
+    "celu": lambda x, c: F.celu(x, c),
+    "softplus": lambda x, c: F.softplus(x, c),
+    "softplus's threshold": lambda x, c: F.softplus(x, 1, c),
+    "threshold": lambda x, c: F.threshold(x, c, 1.0),
+    "threshold's value": lambda x, c: F.threshold(x, 0.0, c),
+    "hardtanh": lambda x, c: F.hardtanh(x, -1.0, c),
+    "softshrink": lambda x, c: F.softshrink(x, c),
+    "hardshrink": lambda x, c: F.hardshrink(x, c),
+    "pad": lambda x, c: F.pad(x, (1, 1), value=c)[:, 1:-1],
+    "nan_to_num": lambda x, c: x.nan_to_num(c),
+    "layer_norm": lambda x, c: F.layer_norm(x, (6,), eps=c),
+    "huber": lambda x, c: x + F.huber_loss(x, x * 0, delta=c),
+    "smooth_l1": lambda x, c: x + F.smooth_l1_loss(x, x * 0, beta=c),
+    "norm": lambda x, c: x + x.norm(c, -1, True),
+    "addmm": lambda x, c: an.addmm(x, x, x, alpha=c, beta=0.5),
     "sum": lambda x, c: (x * c).sum(0, keepdim=True) + x,
     "product": lambda x, c: (x * c) @ x.transpose(-1, -2) @ x,
     "exponential": lambda x, c: 1 / ((-x).exp() + c),
@@ -101,6 +126,11 @@ _MADE: dict[str, Callable[[Any, Any], Any]] = {
 }
 _WITH_PLACE: dict[str, Callable[[Any, int], Any]] = {
     "row": lambda x, i: x + x[i],
+    "roll": lambda x, i: x.roll(i, 1),
+    "roll of all": lambda x, i: x.roll((i, 2 * i), (0, 1)) + x.roll(i),
+    "triangle": lambda x, i: x.triu(i) - x.tril(i - 1),
+    "numbers from": lambda x, i: x * an.arange(i, i + 6),
+    "numbers between": lambda x, i: x * an.linspace(i, 2.5, 6),
     "column": lambda x, i: x + x[:, i : i + 1] if -6 < i < -1 else x + x[:, i].unsqueeze(1),
     "element": lambda x, i: x * x[i, -1],
     "element of both": lambda x, i: x * x[i, i],
