@@ -29,32 +29,14 @@ from anneal.runtime.context import (
     watched,
 )  # fmt: skip
 from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, mapped
-from anneal.runtime.nodes import (
-    LEARNED,
-    base_of,
-    bound_shape,
-    buffer_leaf,
-    call_of,
-    forget_become,
-    has_leaf,
-    host_storage,
-    is_computed_late,
-    is_open,
-    is_realized,
-    memory_of,
-    needed,
-    note_assigned,
-    note_become,
-    note_constants,
-    note_made,
-    seen,
-    shown,
-    sources_of,
-    storage_of,
-)
 from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of, numbers_of
 from anneal.runtime.of_memory import number
 
+from anneal.runtime.nodes import (  # isort: skip
+    LEARNED, base_of, bound_shape, buffer_leaf, call_of, forget_become, has_leaf, host_storage, is_chain,
+    is_computed_late, is_lazy_leaf, is_open, is_realized, memory_of, needed, note_assigned, note_become, note_constants,
+    note_made, seen, shown, sources_of, storage_of,
+)  # fmt: skip
 from anneal.runtime.late import (  # isort: skip
     PLAIN, Varies, become_late, call as call_late, composite, made_number, register as register_late,
     tensor_class, varies_at,

@@ -137,7 +137,8 @@ def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages:
             now = t.late or t.uop
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
-                if t._base or (t._wants and (grad or not t._leaf)):
+                used = old.template in old.numbering.used if old.__class__ is Late else t._used
+                if t._base or (t._wants and (grad or used or not t._leaf)):
                     t._settle(leaf)
                 else:
                     t.uop, t.late = leaf, None

@@ -395,7 +395,7 @@ def _no_node() -> None:
 
 
 def note_earlier(tensors: Iterable[Handle]) -> None:
-    """Call `Handle._note_earlier` of several tensors.
+    """Call `Handle._note_earlier` of several tensors, which get other values.
 
     Args:
         tensors: tensors of all kinds.
@@ -403,6 +403,7 @@ def note_earlier(tensors: Iterable[Handle]) -> None:
     for t in tensors:
         if not (t._leaf and t._wants):
             continue
+        t._used = 0
         u = t.uop if t.late is None and t._alias is None else None
         try:
             several = () if u is None else _get_earlier(t)

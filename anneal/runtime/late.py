@@ -367,6 +367,7 @@ def become_late(t: Handle, late: Late) -> None:
     here.effects += 1
     if t._leaf and t._wants:
         t._note_earlier()
+        t._used = 0
     t.late, t._alias = late, None
     try:
         del t.uop

@@ -359,7 +359,7 @@ def own(t: Handle) -> None:
 # -- templates: graphs with numbers in place of memory (`numbering.py`), and what loops show of them ------------------
 
 _MAX_MASKS = 3 << 14  # templates of the calls that are remembered, and as many of older ones
-_GROWN = 3  # realizes by which a graph has grown, after which it is computed along
+_GROWN = 3  # realizes, or lazy leaves, by which a graph has grown, after which it is computed along
 MAX_LINES = 1 << 12  # of code that begins a numbering, or carries results on
 HOLE = "hole"
 # bits of masks: that a lazy tensor that became a leaf is below, that a loop is, and that of the number 0
@@ -443,6 +443,27 @@ class _Learned:
 LEARNED = _Learned()
 
 
+def is_lazy_leaf(u: UOp) -> bool:
+    """True for the node of a leaf that was lazy when it became one.
+
+    Args:
+        u: the node.
+    """
+    return u.op is Op.CONTIGUOUS and bool(u.tag) and u.tag[0] == "leaf"
+
+
+def is_chain(root: UOp) -> bool:
+    """True for a graph of lazy leaves, each made of the one before: that of a loop would grow with each round.
+
+    Args:
+        root: the graph.
+    """
+    depth: dict[UOp, int] = {}
+    for u in toposort((root,)):
+        depth[u] = max(map(depth.__getitem__, u.src), default=0) + is_lazy_leaf(u)
+    return depth[root] > _GROWN
+
+
 def mask_of(template: UOp) -> int:
     """The numbers in a template, as bits from `FIRST` on; below are what `is_open` looks at, `LEAF` and `CALLS`."""
     found = LEARNED.masks.get(template)
@@ -454,7 +475,7 @@ def mask_of(template: UOp) -> int:
         for u in toposort((template,), until=masks.__contains__):
             if u.op is Op.PARAM and u.tag and u.tag[0] == HOLE:
                 mask = FIRST << u.arg[0]
-            elif u.op is Op.CONTIGUOUS and u.tag and u.tag[0] == "leaf":
+            elif is_lazy_leaf(u):
                 mask = LEAF
             elif u.op is Op.HOST_CALL and u.arg[0].pure:
                 mask = CALLS

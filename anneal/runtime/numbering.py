@@ -25,14 +25,12 @@ from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_o
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
 _ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
-_PARAM, _BUFFER, _RESHAPE = Op.PARAM, Op.BUFFER, Op.RESHAPE
+_PARAM, _BUFFER, _CONTIGUOUS, _RESHAPE = Op.PARAM, Op.BUFFER, Op.CONTIGUOUS, Op.RESHAPE
 
 _moved: Recent[tuple[Any, ...], Any] = Recent(1 << 13)  # templates in other numberings, and over what is kept
 _holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
 _tags: Recent[Any, tuple[Any, ...]] = Recent(MAX_LINES)  # of the templates of numberings that begin in one place
-_rounds: Recent[Any, int] = Recent(
-    MAX_LINES
-)  # by the place where a numbering begins: how many made calls anew, one after another
+_rounds: Recent[Any, int] = Recent(MAX_LINES)  # by the places where numberings begin: how many made calls anew in turn
 EXPANDING = threading.RLock()  # a late tensor may be asked for its node by any thread
 
 
@@ -239,6 +237,8 @@ class Numbering:
                 mask = LEARNED.masks.get(template)
                 if (mask_of(template) if mask is None else mask) & 1:
                     return None
+                if template.op is _CONTIGUOUS and t._wants and t._leaf:  # its node is told from others
+                    LEARNED.masks[template] = mask_of(template) | LEAF
             out.append(template)
         return out
 
@@ -326,8 +326,10 @@ class Numbering:
         with EXPANDING:
             found = self.nodes.get(template)
             if found is None:
-                if not mask_of(template):
+                if not (mask := mask_of(template)):
                     return template
+                if self.retired and not all(map(self.leaves.__getitem__, _bits(mask // FIRST))):
+                    raise LookupError(template)  # at once: leaves have many such records
                 found = _filled(template, self._leaf, self.nodes)
                 for call, leaf in self.kept.items():
                     self.keep(call, leaf)

@@ -24,7 +24,7 @@ from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, 
 
 from anneal.runtime import (  # isort: skip
     SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    is_computed_late, made_number, needed, note_assigned, note_become, note_made, register_late,
+    at_once, is_chain, is_computed_late, made_number, needed, note_assigned, note_become, note_made, register_late,
     resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
@@ -357,6 +357,8 @@ class Tensor(Methods):
             here.tensors.flags += 1
         self._wants = requires_grad
         if requires_grad and self._leaf:
+            if storage_of(self.uop) is None and not at_once(vars(here)) and is_chain(self.uop):
+                self.realize()
             if storage_of(self.uop) is None and self.uop.tag is None:
                 # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
                 held = memory_of_constant(self.uop, self._device)
@@ -520,8 +522,8 @@ class Tensor(Methods):
         """Realisation replaces the node by `view`, a BUFFER in this shape, and keeps what a gradient still needs."""
         if self._base is not None:
             self._is_part()  # or it lets go of what it was a part of
-        done = self._spent if not self._leaf else self.late is not None and not self.late.is_used()
-        if done or not (self._wants and (here.grad or not self._leaf)):
+        unused = not (here.grad or self._used) if self.late is None else not self.late.is_used()
+        if not self._wants or (unused if self._leaf else self._spent):
             self.uop, self.late = view, None
             if self._spent and (storage := storage_of(view)) is not None:
                 storage.spent = True

@@ -18,7 +18,7 @@ from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, 
 from anneal.schedule import BUILDING
 from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
-from anneal.transforms.walks import added, backward_phase, ended, gradient as gradient_of, is_own, number_of
+from anneal.transforms.walks import STOPS, added, backward_phase, ended, gradient as gradient_of, is_own, number_of
 from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
 
 if TYPE_CHECKING:
@@ -314,8 +314,7 @@ def _in_parts(numbering: Numbering, key: Any, inputs: list[UOp], compute: Callab
 
 def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
     """The leaves that may be below templates, each with a node and its template."""
-    known, found = numbering.known, []
-    below: set[UOp] = set()
+    known, found, earlier = numbering.known, [], []
     for t, group in live:
         for n in group:
             base = n.src[0] if n.op is _RESHAPE and n.src[0].op is _BUFFER else n  # `base_of`
@@ -325,10 +324,13 @@ def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
                     found.append((t, n, known[base] if base in known else numbering.learn(n)))
             # of a leaf that is changed and not used there are no two nodes below, and a loop has one key
             elif base in known or not any(u.op is _BUFFER and u not in known for u in toposort((n,))):
-                template = known[base] if base in known else numbering.learn(n)
-                below = below or {*toposort(roots)}
-                if template in below:
-                    found.append((t, n, template))
+                earlier.append((t, n, known[base] if base in known else numbering.learn(n)))
+    if earlier:
+        ends = {u for _, _, u in found}
+        below = {
+            *toposort(roots, sources=lambda u: () if u in ends or u.op in STOPS or runtime.is_lazy_leaf(u) else u.src)
+        }
+        found += [row for row in earlier if row[2] in below]
     return found
 
 
