@@ -46,8 +46,11 @@ def tracing() -> Iterator[list[Handle]]:
         yield noted
 
 
-def realize(tensors: Handles) -> None:
+def realize(tensors: Handles, along: Handles = ()) -> None:
     """Compute every lazy tensor of `tensors`; afterwards each is a leaf that shows its own memory.
+
+    Args:
+        along: `with_others` of them, if that was asked already, which may not give all of them twice.
 
     >>> from anneal.tensor import Tensor
     >>> x = Tensor([1, 2]) + 1
@@ -62,7 +65,7 @@ def realize(tensors: Handles) -> None:
         raise UserError("a function of host_call gets arrays and must not compute tensors: its device waits for it")
     here.effects += 1
     numbering = here.numbering()
-    for together in with_others(tensors, numbering), tensors:
+    for together in along or with_others(tensors, numbering), tensors:
         by_device = defaultdict(list)
         for t in together:
             if is_computed_late(t) or not is_realized(t.uop):
@@ -91,25 +94,27 @@ def realize_new(
     Args:
         numbering: the numbering that the templates are of.
     """
-    name = changed[0].device if changed else ""
-    tensors = with_others(tensors, numbering, changed)
-    group = [t for t in tensors if is_computed_late(t) or not is_realized(t.uop)]
-    if changed and {t._device for t in group} <= {name}:
+    together, again = with_others(tensors, numbering, changed), False
+    group = [t for t in together if is_computed_late(t) or not is_realized(t.uop)]
+    if changed and {t._device for t in group} <= {name := changed[0].device}:
         new = [*numbering.all_of(group), *templates]
         note_earlier(changed)
-        if _repeated([*group, *changed], name, new, numbering, lines):
-            for t in changed:
-                t._alias = None
-                if t._views:
-                    t._outdate_views()
-            here.effects += 1
-            reset(numbering)
-            return
+        try:
+            again = _repeated([*group, *changed], name, new, numbering, lines)
+        except Exception:  # one of values that nobody asked for is not this step's; `realize` raises others
+            again = False
     for t, template, line in zip(changed, templates, lines, strict=True):
-        become_late(t, Late(numbering, template, line))
+        if again:
+            t._alias = None
+        else:
+            become_late(t, Late(numbering, template, line))
         if t._views:
             t._outdate_views()
-    realize([*tensors, *changed])
+    if again:
+        here.effects += 1
+        reset(numbering)
+    else:
+        realize([*tensors, *changed], [*together, *changed])
 
 
 def _realize_on(group: Handles, name: str, compute: Callable[[Nodes, str], Nodes] = realize_uops) -> None:
@@ -281,12 +286,11 @@ def _are_plain(group: Handles) -> bool:
 def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering, lines: Sequence[Line]) -> bool:
     """Give tensors of one device the values of templates, if such a computation was before. `lines` are those of the
     last of the tensors, where they are others than the tensors'."""
-    context, level = here.context, settings.current().debug
+    level = settings.current().debug
     if here.watchers:
         return False
     device = get_device(name)
-    key = name, device.cost_model, *templates
-    run, calls = RUNS.find(key), list[UOp]()
+    run, calls = RUNS.find((name, device.cost_model, *templates)), list[UOp]()
     if run is None:
         if not (here.tensors.host_calls and any(map(has_calls, templates))):
             return False
@@ -298,18 +302,19 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
     if here.meter and not all(here.meter.knows(plan) for plan, _ in steps.plans):
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
-    context.plans_found += len(steps.plans)
+    here.context.plans_found += len(steps.plans)
     before = [t.late or t.uop for t in group]
-    by_tensor = [old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]]
-    leaves = numbering.leaves
-    memory = [leaves[n].arg for n in numbers]  # the templates read them
+    said = [
+        *[old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]],
+        *lines,
+    ]
+    memory = [numbering.leaves[n].arg for n in numbers]  # the templates read them
     # results of calls may be shown in another shape
     shapes = [u.shape for u in (*templates, *calls)] if len(steps.steps) > len(steps.plans) else ()
     made = steps.again(device, memory, _are_plain(group), {}, shapes)
     for call, leaf in zip(calls, made[len(group) :], strict=True):
         numbering.keep(call, leaf)
     storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are
-    said = [*by_tensor, *lines]
     if [s.line for s in storages] != said:  # another round left them there, as a rule
         for storage, line in zip(storages, said, strict=True):
             storage.line = line

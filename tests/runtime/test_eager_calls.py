@@ -327,6 +327,24 @@ def test_a_matrix_that_is_refused_ends_its_round_alone() -> None:
             assert abs(step(n) - wanted) < 1e-4
 
 
+@pytest.mark.parametrize("changes", [False, True], ids=["nothing", "a parameter"])
+def test_a_step_of_an_optimizer_raises_no_error_of_what_it_computes_along(changes: bool) -> None:
+    a, w = Tensor(SQUARE), Tensor(ROWS[0], requires_grad=True)
+    optimiser, made, refused = optim.SGD([w], 0.1), an.eye(4), []
+    for n in range(10):
+        before, made = made, linalg.inv(a * (n != 6))
+        if changes:
+            w.square().sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        try:
+            before.sum().item()
+        except LinAlgError:
+            refused.append(n)
+    assert refused == [7]
+    np.testing.assert_allclose(w.detach().numpy(), ROWS[0] * (0.8**10 if changes else 1), rtol=1e-5)
+
+
 SHAPES: dict[str, Callable[[Tensor], Any]] = {
     "vectors": lambda x: linalg.solve(x, x[:, 0]),
     "one axis": lambda x: linalg.inv(x).reshape(-1),
