@@ -345,6 +345,27 @@ def test_a_step_of_an_optimizer_raises_no_error_of_what_it_computes_along(change
     np.testing.assert_allclose(w.detach().numpy(), ROWS[0] * (0.8**10 if changes else 1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("how", ["read", "stepped"])
+def test_a_lazy_leaf_that_is_computed_under_no_grad_keeps_its_graphs(how: str, replay: bool) -> None:
+    """Those that were made of it before; a step computes along what a loop goes on from."""
+    optimiser = optim.SGD([Tensor([1.0], requires_grad=True)], 0.1)
+    with settings.override(replay=replay):
+        w = Tensor(SQUARE)
+        for _ in range(8):
+            w = (w * 1).detach().requires_grad_(True)
+            loss = w.square().sum()
+            if how == "read":
+                with an.no_grad():
+                    w.numpy()
+            else:
+                optimiser.step()
+            loss.backward()
+            assert w.grad is not None
+            np.testing.assert_allclose(w.grad.numpy(), 2 * SQUARE, rtol=1e-5)
+            optimiser.step()
+
+
 SHAPES: dict[str, Callable[[Tensor], Any]] = {
     "vectors": lambda x: linalg.solve(x, x[:, 0]),
     "one axis": lambda x: linalg.inv(x).reshape(-1),
