@@ -12,7 +12,7 @@ from anneal.names import Tensor
 from anneal.ops import grad_enabled, is_tensor, no_grad, said, zeros
 from anneal.ops.nodes import reduce_axis, reshape, spread
 from anneal.runtime import Args, Fun, Late, Options, emptied, filled, here, is_hole, modes, note_call, numbering_of
-from anneal.transforms.trace import P, R, flatten, like, rebuild
+from anneal.transforms.trace import P, R, flatten, leaf_nodes, like, rebuild
 from anneal.transforms.walks import Derivative, differentiated, ended, transposed
 from anneal.uop import Nodes, Op, Some, UOp
 
@@ -417,18 +417,17 @@ def attached(
     result among them is that of the call.
     """
     several, kept, places = _saved(inputs, results, state)
-    kind, far = type(inputs[0]), results[0].device
+    far = results[0].device
     first, last = len(inputs), len(inputs) + len(results)
     wants, devices = [x.requires_grad for x in several], [x.device for x in several]
     wants[first:last] = [True] * len(results)
 
-    def tensor(u: UOp | None, device: str, wanted: bool, n: Any = None) -> Any:
-        if n is not None and u is not None:
-            return Late(n, u, u.provenance[1:3]).tensor(kind, device, wanted)
-        return u if u is None else kind._from_uop(u, device, wanted)
+    # a leaf of the user's gets its gradient itself, where a graph in the state is differentiated
+    own = [x if k >= last and x.requires_grad and x.is_leaf else None for k, x in enumerate(several)]
+    tensor = functools.partial(_tensor, type(inputs[0]))
 
     def call(f: OfTensors, rows: Nodes, given: Some, ends: bool, n: Any = None) -> list[Any]:
-        there = list(map(tensor, rows, devices, wants, repeat(n)))
+        there = list(map(tensor, rows, devices, wants, repeat(n), own))
         back = filled(kept, map(there.__getitem__, places))
         # their own derivatives are those of the nodes; to the function they are values, and constants in the last one
         what, like = ("gradient", there[:first]) if f is pull else ("tangent", there[first:last])
@@ -460,6 +459,19 @@ def attached(
     if notes:
         note_call(list(compress(inputs, wants)), list(compress(known[:first], wants)), made)
     return made
+
+
+def _tensor(kind: Any, u: UOp | None, device: str, wanted: bool, n: Any = None, own: Any = None) -> Any:
+    """A tensor of that kind for a node, or for a template of numbering `n`; `own` if this is its value yet."""
+    if own is not None:
+        nodes: Any = (own.late.template,) if own.late else leaf_nodes(own)
+        if u in (nodes if n is None or own.late else map(n.known.get, nodes)):
+            return own
+    if u is None:
+        return u
+    if n is not None:
+        return Late(n, u, u.provenance[1:3]).tensor(kind, device, wanted)
+    return kind._from_uop(u, device, wanted)
 
 
 def _saved(inputs: Tensors, results: Tensors, state: Any) -> tuple[list[Tensor], Any, list[int]]:

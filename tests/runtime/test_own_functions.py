@@ -170,6 +170,24 @@ class Reversible(Function):
         return an.cat([ga, gb + grads[0]], -1), None, *grads[1:]
 
 
+class Rerun(Function):
+    """It keeps a graph of its own, with the leaf that it begins with, and adds to the gradients of its weights."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, layer: nn.Linear) -> Tensor:
+        with an.enable_grad():
+            x = x.detach().requires_grad_()
+            y = layer(x)
+        ctx.own = x, y
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, None]:
+        x, y = ctx.own
+        y.backward(g)
+        return x.grad, None
+
+
 @an.custom_vjp
 def clipped(x: Tensor) -> Tensor:
     return x * 3
@@ -228,10 +246,10 @@ def changing() -> Step:
     return trained(lambda x: Reversed.apply(x, 0.1 * next(turn)))
 
 
-def through() -> Step:
+def through(call: Fn = Through.apply, read: Fn = lambda loss: None) -> Step:
     an.manual_seed(1)
     layer = nn.Linear(6, 6)
-    rest, optimiser = trained(lambda x: Through.apply(x.tanh(), layer)), an.optim.SGD(layer.parameters(), 0.1)
+    rest, optimiser = trained(lambda x: call(x.tanh(), layer), read=read), an.optim.SGD(layer.parameters(), 0.1)
 
     def step(n: int) -> list[float]:
         found = rest(n)
@@ -373,6 +391,7 @@ OTHERS: dict[str, Callable[[], Step]] = {
     "in NumPy": lambda: trained(lambda x: Swish.apply(InNumPy.apply(Swish.apply(x)))),
     "an argument that it changes": lambda: trained(lambda x: Swish.apply(InPlace.apply(x * 2))),
     "a gradient inside": through,
+    "a graph of its own": lambda: through(Rerun.apply),
     "hooks of results": hooked,
     "gradients inside": reversible,
     "slopes by a batch": by_grad,
@@ -404,6 +423,14 @@ def test_its_values_are_those_of_ops_that_are_never_late(name: str, device: str)
         step = ALL[name]()
         expected = [step(n) for n in range(9)]
     np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-5)
+
+
+def test_a_graph_that_a_function_keeps_has_gradients_for_its_leaf_and_weights() -> None:
+    calls = [Rerun.apply, lambda x, layer: an.jit(lambda x: Rerun.apply(x, layer))(x), lambda x, layer: layer(x)]
+    steps = [through(call, read) for call in calls for read in (lambda loss: None, Tensor.item)]
+    *found, expected = [[step(n) for n in range(9)] for step in steps]
+    for one in found:
+        np.testing.assert_allclose(one, expected, rtol=2e-4, atol=2e-5)
 
 
 def test_no_plan_is_made_after_the_third_round() -> None:
