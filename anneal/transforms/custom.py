@@ -348,6 +348,7 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, nodes: list[Any]
         None if cls.backward is Function.backward else pull,
         None if cls.jvp is Function.jvp else push,
         ctx._taken(),
+        again=_changed if ctx._dirty else None,
     )
     results = list(several)
     for n, y in zip(at, made, strict=True):
@@ -357,6 +358,10 @@ def _results(cls: type[Function], ctx: FunctionCtx, args: Args, nodes: list[Any]
         else:
             results[n] = y
     return type(out)(results) if isinstance(out, (tuple, list)) else results[0]
+
+
+def _changed(*_: Any) -> Any:
+    raise GradientError("a call that changed its argument is not made again")
 
 
 def once_differentiable(backward: F) -> F:
@@ -409,12 +414,13 @@ def attached(
     push: OfTensors | None = None,
     state: Any = (),
     notes: bool = True,
+    again: Any = None,
 ) -> list[Tensor]:
     """Tensors with the values of `results`, whose derivative by `inputs` is `pull` and `push`, or follows from one.
 
     `name` is for messages, `nodes` are those that the inputs had when the call began, or their records; with `notes`
     the inputs count as used. The tensors in `state` are saved, and come back to the functions in it: an input or a
-    result among them is that of the call.
+    result among them is that of the call. `again` makes the call a second time, if its nodes do not show how.
     """
     several, kept, places = _saved(inputs, results, state)
     far = results[0].device
@@ -457,7 +463,7 @@ def attached(
         n, known = None, [*[u() if u.__class__ is Late else u for u in nodes], *[t.uop for t in several[first:]]]
     made = [tensor(u, far, True, n) for u in differentiated(known[first:last], known[:first], known[last:], token)]
     if notes:
-        note_call(list(compress(inputs, wants)), list(compress(known[:first], wants)), made)
+        note_call(list(compress(inputs, wants)), list(compress(known[:first], wants)), made, again)
     return made
 
 

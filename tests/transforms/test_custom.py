@@ -383,3 +383,25 @@ def test_a_jit_function_is_looked_into_where_values_are_not_there(kind: str, whe
         f(leaf).sum().backward()
         assert leaf.grad.tolist() == [[3.0, 3.0]] * 2
         np.testing.assert_allclose(vmap(grad(lambda x: q(x).sum()))(x).numpy(), 3.0)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_gradient_by_a_tensor_before_a_call_that_changes_its_argument(reads: bool) -> None:
+    class Tripled(an.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.mark_dirty(x)
+            return x.mul_(3)
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return g * 3
+
+    w = Tensor([1.0, 2.0], requires_grad=True)
+    h = w * 2
+    loss = (Tripled.apply(h * 1) ** 2).sum()
+    if reads:
+        loss.item()
+    by_h, by_w = an.autograd.grad(loss, [h, w])
+    np.testing.assert_allclose(by_h.numpy(), [36.0, 72.0])
+    np.testing.assert_allclose(by_w.numpy(), [72.0, 144.0])
