@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -91,14 +91,11 @@ class SGD(Optimizer):
 class _Counted(dict[str, Any]):
     """The state of a parameter, of which "step" is its group's where it has none of its own."""
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self._of = optimizer
+    _group: Mapping[str, Any] = {}
 
     def __missing__(self, name: str) -> Any:
-        state = self._of.state
-        groups = [g for g in self._of.param_groups if any(state.get(t) is self for t in g["params"])]
-        if groups and name == _STEP:
-            return state[groups[0]][name]
+        if name == _STEP:
+            return self._group[name]
         raise KeyError(name)
 
 
@@ -136,10 +133,16 @@ class Adam(Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         super().__init__(params, settings_among(locals()))
-        self.state.default_factory = partial(_Counted, self)
+        self.state.default_factory = _Counted
 
     # Each parameter counts the steps in which it had a gradient. Those that have had it in the same steps share one
     # count, the group's; the state of others has a count of their own, which they share as well.
+
+    def _share_count(self, group: ParameterGroup) -> None:
+        """Have the parameters' states show the group's count."""
+        for t in group["params"]:
+            if isinstance(mine := self.state.get(t), _Counted):
+                mine._group = self.state[group]
 
     def _stay_behind(self, group: ParameterGroup, shared: Tensor | None, left: list[Tensor]) -> None:
         """Give parameters without a gradient a count of their own, which stays what it was."""
@@ -162,6 +165,7 @@ class Adam(Optimizer):
             self.state[t] = {_STEP: first}
         for t in group["params"]:
             (left if t.grad is None else together).setdefault(self.state.get(t, {}).get(_STEP), []).append(t)
+        self._share_count(group)
         for shared, some in together.items():
             if shared in left:
                 self._stay_behind(group, shared, left[shared])
@@ -221,6 +225,7 @@ class Adam(Optimizer):
         numbers = iter(range(len(self.params)))
         for group in self.param_groups:
             shared: dict[float, Tensor] = {}
+            self._share_count(group)
             for t, n in zip(group["params"], numbers):
                 if n in own:
                     outdate_captures("an optimiser's state was loaded")

@@ -241,3 +241,18 @@ def test_a_leaf_that_was_read_without_gradients_keeps_those_of_its_graphs(
         found: Any = (w.grad, v.grad) if backward else grad(z, [w, v])
         np.testing.assert_allclose(found[0].numpy(), 4 * now * DATA[n + 1], rtol=1e-5)
         np.testing.assert_allclose(found[1].numpy(), 2 * now**2 + 2, rtol=1e-5)
+
+
+def test_a_late_result_keeps_the_gradient_of_a_leaf_that_changes_again() -> None:
+    """Something is computed between the result, the leaf's next change and the gradient: the leaf had lost its node."""
+    w, v = Tensor(DATA[0]).requires_grad_(), Tensor(DATA[1]).requires_grad_()
+    for n in range(6):
+        y = v + w * 0.5
+        Tensor(DATA[n]).sin().sum().item()
+        (v * w.detach()).tolist()
+        w.data.add_(0.1)
+        assert all(g is not None for g in grad(y.sum(), [v, w], allow_unused=True, retain_graph=True)), n
+        y.sum().backward()
+        assert w.grad is not None
+        np.testing.assert_allclose(w.grad.numpy(), np.full(w.shape, 0.5), rtol=1e-6)
+        w.grad = v.grad = None
