@@ -229,7 +229,7 @@ def _known(
         (hooks and any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen))
         or Inside in map(type, before)
         or len({id(t) for t, _, _ in seen}) < len(seen)
-        or (calls and not adds)
+        or (calls and not (adds and (joined or _calls_no_python(numbering.leaves))))
     ):
         return None
     ends, ways = [] if joined else list(calls), []
@@ -266,6 +266,12 @@ def _known(
     return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
 
 
+def _calls_no_python(leaves: Sequence[UOp | None]) -> bool:
+    """False if a function of Python has a derivative there: before a captured call whose gradients are taken by
+    themselves it would be called for parts of a sum."""
+    return all(u is None or (d := u.arg.derivative) is None or d.captured for u in leaves)
+
+
 def _in_parts(numbering: Numbering, key: Any, inputs: list[UOp], compute: Callable[[], Any], seen: Seen) -> Any:
     """The answer of `composite`, in parts; None where one does not follow, or a function computed something: `compute`
     has run then.
@@ -299,6 +305,7 @@ def _in_parts(numbering: Numbering, key: Any, inputs: list[UOp], compute: Callab
         graded = numbering.all_of([g for g in before if g is not None])
         found = runtime.composite(numbering, (*key, *[g is None for g in before]), [*inputs, *graded], part)
         if found is None or found[1].__class__ is list:
+            here.effects += len(answers)  # functions were called, though no leaf may have a gradient
             return found
         templates, hole = found
         token: Any = numbering.leaves[hole.arg[0]]
