@@ -253,7 +253,7 @@ FEATURES: dict[str, dict[str, int]] = {
     # a plan for each batch of `x.split(32)` and for each place of `narrow`; assignments that were wrong, or an error
     "parts of all kinds whose places vary": {"ops": 9, "runtime": 1},
     # a plan in each round of a loop: slopes, bounds, margins, powers, epsilons, shifts, settings of optimisers
-    "numbers that ops are run without": {"runtime": 14, "uop": 6, "optim": 3},
+    "numbers that ops are run without": {"runtime": 14, "uop": 6, "optim": 4},
     # all kernels of a process were NumPy's after one that the compiler refused
     "kernels that the C compiler refuses, alone": {"backend": 2},
 }

@@ -94,11 +94,9 @@ class ParameterGroup(_Items):
         def __getitem__(self, key: str, /) -> Any: ...
 
     def __setitem__(self, key: str, value: Any) -> None:
-        known = key in self._changing.values
-        if key != "lr" and not (self._changing.takes(key, value) if known else _states.same(self.get(key), value)):
-            outdate_captures(f"an optimiser's {key!r} was set")
-            if all(x.__class__ in (int, float) for x in (value if isinstance(value, tuple) else (value,))):
-                self._changing.values[key] = value
+        if key != "lr" and (key in self._changing.values or not _states.same(self.get(key), value)):
+            if not self._changing.takes(key, value):
+                outdate_captures(f"an optimiser's {key!r} was set")
         super().__setitem__(key, value)
         if key == "lr":
             rate = value if value.__class__ is float else _states.rate_of(self)
@@ -106,7 +104,7 @@ class ParameterGroup(_Items):
 
     def __delitem__(self, key: str, /) -> None:
         outdate_captures(f"an optimiser's {key!r} was deleted")
-        self._changing.values.pop(key, None)
+        self._changing.takes(key, None)
         super().__delitem__(key)
 
     @contextmanager

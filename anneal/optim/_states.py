@@ -196,13 +196,22 @@ class Changing(Questions):
         return vars(self) | {"asked": {}, "made": {}}
 
     def takes(self, key: str, value: Any) -> bool:
-        """True if the update of another value of a setting is the one that there was: its tensors have other values."""
-        held = self.hold({**self.values, key: value})
-        self.values[key] = value
+        """True if the update of another value of a setting is the one that there was: its tensors have other values. A
+        setting that is no number, and no row of numbers, does not vary."""
+        row = value if isinstance(value, (tuple, list)) else (value,)
+        numbers = tuple([x.item() if isinstance(x, np.generic) else x for x in row])
+        known = self.values.pop(key, None) is not None
+        if varies := all(x.__class__ in (int, float) for x in numbers):
+            self.values[key] = numbers if row is value else numbers[0]
+        try:
+            held = known and varies and self.hold(self.values)
+            new = [worth(made, self.values) for made, _ in self.made if held]
+        except (ArithmeticError, ValueError):  # the update itself raises it
+            held = False
         if not held:
-            self.asked, self.made = {}, {}
-        for (made, dtype), t in self.made.items():
-            t._assign(reshape(number(worth(made, self.values), dtype, t.device), (1,)))
+            self.asked, self.made, new = {}, {}, []
+        for ((_, dtype), t), x in zip(self.made.items(), new, strict=True):
+            t._assign(reshape(number(x, dtype, t.device), (1,)))
         return held
 
     def node(self, made: Any, dtype: DType) -> UOp | None:

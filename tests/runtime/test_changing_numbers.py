@@ -138,3 +138,24 @@ def test_the_count_of_steps_is_in_the_state_of_each_parameter() -> None:
     assert [int(again.state[p]["step"].item()) for p in again.param_groups[0]["params"]] == [4, 2]
     with pytest.raises(KeyError, match="steps"):
         optimizer.state[used]["steps"]
+
+
+@pytest.mark.parametrize("step_of", [lambda step: step, an.jit], ids=["eager", "jit"])
+def test_a_setting_of_another_kind_is_that_of_an_optimiser_that_had_it_from_the_first(
+    step_of: Callable[[Any], Any],
+) -> None:
+    """Numbers of NumPy, lists, and numbers of which the update has no value, in one step alone."""
+    kinds = [(0.9, 0.99), [0.5, 0.75], (np.float64(0.75), 0.5), (1, 1), (0, 0.5), [0.5, np.float32(0.25)]]
+    for n, betas in enumerate(kinds * 2):
+        w = an.nn.Parameter(an.tensor([1.0, -2.0]))
+        optimizer = an.optim.RAdam([w], 0.1, betas=(0.5, 0.5), weight_decay=0.5)
+        step = step_of(lambda: (optimizer.zero_grad(), w.square().sum().backward(), optimizer.step())[2])  # noqa: B023
+        for each in [*kinds, *kinds][: n + 1]:
+            optimizer.param_groups[0].update(betas=each, weight_decay=np.float64(n / 8))
+            if each == (1, 1):
+                with pytest.raises(ZeroDivisionError):
+                    step()
+            else:
+                step()
+        assert np.isfinite(w.tolist()).all()
+        assert optimizer.param_groups[0]["betas"] is betas
