@@ -67,8 +67,9 @@ def operands(x: Tensor, other: Operand, swap: bool = False, op: Op | None = None
         none = b.vmin == b.vmax == 0 or (isinstance(other, _SCALARS) and not (swap or other))
         if op in _DIVISIONS and a.dtype.is_int and none and 0 not in shape:
             raise RangeError("integers have no quotient by 0; use floats, or where() to leave those elements out")
-        if op in _SHIFTS and not swap and b.is_const and b.arg < 0:
-            raise DTypeError(f"a shift is by 0 places or more, not {b.arg}")
+        places = other if isinstance(other, _SCALARS) else b.arg if b.is_const else 0
+        if op in _SHIFTS and not swap and places < 0:
+            raise DTypeError(f"a shift is by 0 places or more, not {places}")
     return a, b, shape, o
 
 

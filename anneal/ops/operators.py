@@ -99,6 +99,7 @@ def _assigned(varies: Varies, again: Again, args: Args, options: Options) -> Mad
 def write_places(x: Tensor, index: tuple[Part, ...], value: Any) -> Tensor:
     """Write values where an index says that some places are memory (`Part`)."""
     given = x._lift(value, "index")
+    nodes.check_fits(x.uop.dtype, value, "index")
     new = _fitted(given, x.uop.dtype, tuple([n for _, n, kept in index if kept]))
     index = tuple([part for part in index if part[0] is not None])
     if x._wants or given._wants:

@@ -13,7 +13,7 @@ from hypothesis import given, seed, settings as limits, strategies as st
 
 import anneal as an
 from anneal import settings
-from anneal.errors import PositionError, ShapeError
+from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.nn import functional as F
 from anneal.runtime import cache_statistics, late
 from anneal.tensor import Tensor, no_grad
@@ -561,3 +561,24 @@ def test_a_factor_without_bounds_is_in_each_term_of_a_sum() -> None:
     x = Tensor(np.array([1.0, -1.0, 0.0], np.float32))
     assert math.isnan((x * math.inf).sum().item())
     assert (x[:1] * math.inf).sum().item() == math.inf
+
+
+def test_a_number_that_does_not_fit_is_refused_at_a_place_that_varies() -> None:
+    x = Tensor([[1, 2, 3], [4, 5, 6]])
+    for n, value in enumerate([1, 2, 3.0, math.inf, 4, 1e30, math.nan]):
+        if abs(value) < 9:
+            x[n % 2] = value
+        else:
+            with pytest.raises(DTypeError, match="does not fit int32"):
+                x[n % 2] = value
+    assert x.tolist() == [[4, 4, 4], [2, 2, 2]]
+
+
+def test_a_shift_by_less_than_nothing_is_refused_where_shifts_vary() -> None:
+    for n in [1, 2, 3, -1, 4, -(2**31), 5]:
+        x = Tensor([1, 2], dtype=an.int64)
+        if n > 0:
+            assert (x << n).tolist() == [1 << n, 2 << n]
+        else:
+            with pytest.raises(DTypeError, match=f"0 places or more, not {n}$"):
+                x << n
