@@ -198,6 +198,11 @@ def number(what: str, x: Any) -> Any:
     raise DTypeError(f"{what} is a number, not {said(x)}{advice}")
 
 
+def of_python(x: Any) -> Any:
+    """A number of NumPy as one of Python; anything else as it is."""
+    return x.item() if isinstance(x, np.generic) else x
+
+
 def _value(what: str, x: Any) -> Any:
     return bool(x) if isinstance(x, np.bool_) else number(what, x)
 

@@ -9,7 +9,7 @@ from typing import Any
 from anneal.errors import DTypeError, RangeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
-from anneal.ops.checks import broadcast_shapes
+from anneal.ops.checks import broadcast_shapes, of_python
 from anneal.ops.inputs import wholes
 from anneal.ops.nodes import BOOL, FLOAT32, INT32, Number, broadcast, common_dtype, detached, elementwise, weak_const
 from anneal.ops.precision import check_growth
@@ -374,6 +374,7 @@ def clamp(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> 
     """
     if min is None and max is None:
         raise DTypeError("clamp: give min, max, or both")
+    min, max = of_python(min), of_python(max)
     out = clipped(x, min, max)
     if not out._wants:
         return out

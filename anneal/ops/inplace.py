@@ -11,7 +11,7 @@ from typing import Any
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import alias, changing, checked, deferred, function
-from anneal.ops.checks import broadcast_shapes, flag, is_tensor, rank
+from anneal.ops.checks import broadcast_shapes, flag, is_tensor, of_python, rank
 from anneal.ops.elementwise import Operand, beside
 from anneal.ops.inputs import wholes
 from anneal.ops.nodes import BOOL, Number, broadcast, check_fits, detached, iota, numbered
@@ -407,7 +407,7 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
     """
     if is_tensor(p):
         return bernoulli(p.expand(x.shape), generator=generator).cast(x.dtype)
-    if not (isinstance(p, (int, float)) and 0 <= p <= 1):
+    if not (isinstance(of_python(p), (int, float)) and 0 <= p <= 1):
         raise ShapeError(f"bernoulli_: p lies in 0 to 1, not {p!r}")
     return (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype)
 

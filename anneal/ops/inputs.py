@@ -53,7 +53,7 @@ def along(x: Any, dim: int, start: Any, length: Any = None) -> Any:
         if start.__class__ is not int or length.__class__ is not int:
             return None
         begin = start + shape[dim] if start < 0 else start
-        start = slice(begin, begin + length) if 0 <= begin <= shape[dim] - length else None
+        start = slice(begin, begin + length) if 0 <= begin <= begin + length <= shape[dim] else None
     return (*[slice(None)] * (dim % len(shape)), start)
 
 

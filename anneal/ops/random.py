@@ -13,7 +13,7 @@ from anneal.backend import Array, Place
 from anneal.errors import DTypeError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import deferred, family, function, need_float
-from anneal.ops.checks import Integer, need_tensor
+from anneal.ops.checks import Integer, need_tensor, of_python
 from anneal.ops.creation import arange, sizes_given
 from anneal.ops.made import DTypeLike, as_dtype, fresh, tensor, wrap_array
 from anneal.ops.nodes import FLOAT32, INT32, iota, reshape
@@ -441,7 +441,7 @@ def bernoulli(p: Tensor | float, *shape: Any, device: str | None = None, generat
     >>> bernoulli(1.0, 2)
     Tensor([1., 1.], dtype=float32)
     """
-    if isinstance(p, (int, float)) and not isinstance(p, bool):
+    if isinstance(of_python(p), (int, float)) and not isinstance(p, bool):
         if not 0 <= p <= 1:
             raise ShapeError(f"bernoulli: p lies in 0 to 1, not {p}")
         return (rand(*shape, device=device, generator=generator) < p).float()

@@ -11,7 +11,7 @@ import numpy as np
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import family, function
-from anneal.ops.checks import Axes, axes_of, axis_in, is_bool, is_tensor, said
+from anneal.ops.checks import Axes, axes_of, axis_in, is_bool, is_tensor, of_python, said
 from anneal.ops.elementwise import choose, floats_of, standing_for
 from anneal.ops.extremes import ValuesIndices, one_dim
 from anneal.ops.indexing import gathered, values_now
@@ -238,7 +238,7 @@ def quantile(
         a, b = [taken(rows, order.narrow(-1, i, 1)).squeeze(-1) for i in (low, high)]
         value = a if low == high else _BETWEEN[interpolation](a, b, place - low, low)
         out.append(from_rows(x, choose(nan, math.nan, value), axis, keepdim))
-    return out[0] if isinstance(q, (int, float)) else join([x.unsqueeze(0) for x in out], 0)
+    return out[0] if isinstance(of_python(q), (int, float)) else join([x.unsqueeze(0) for x in out], 0)
 
 
 def _shares(q: Any, interpolation: str) -> list[float]:
@@ -271,7 +271,7 @@ def quantiles(x: Tensor, rows: Tensor, last: Any, q: Any, axis: Any, keepdim: bo
         below, above = [taken(rows, taken(order, _place(title, e, share))) for e in (low, place.detach().ceil())]
         value = _BETWEEN[interpolation](below, above, place - low, low)
         out.append(from_rows(x, value.squeeze(-1), axis, keepdim))
-    one = q.ndim == 0 if is_tensor(q) else isinstance(q, (int, float))
+    one = q.ndim == 0 if is_tensor(q) else isinstance(of_python(q), (int, float))
     return out[0] if one else join([part.unsqueeze(0) for part in out], 0)
 
 

@@ -582,3 +582,39 @@ def test_a_shift_by_less_than_nothing_is_refused_where_shifts_vary() -> None:
         else:
             with pytest.raises(DTypeError, match=f"0 places or more, not {n}$"):
                 x << n
+
+
+NUMPYS: dict[str, Callable[[Tensor, Any], Tensor]] = {
+    "clamp": lambda x, n: x.clamp(n, 0.5),
+    "clamp, max": lambda x, n: x.clamp(-1, max=n),
+    "quantile": lambda x, n: x.quantile(n, 0),
+    "nanquantile": lambda x, n: an.nanquantile(x, n),
+    "bernoulli_": lambda x, n: x * an.zeros(3).bernoulli_(n),
+    "bernoulli": lambda x, n: x * an.bernoulli(n, 3),
+}
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+@pytest.mark.parametrize("replay", [True, False])
+def test_a_number_of_numpy_is_one_of_python(name: str, replay: bool) -> None:
+    """Also its gradient at a bound, and the shape of a result for one number, varying or not."""
+    with settings.override(replay=replay):
+        for n in [0.25, 0.25, 0.5, 0.75, 0.125]:
+            found = []
+            for number in (n, np.float32(n)):
+                an.manual_seed(0)
+                x = Tensor([0.25, 0.75, 0.125], requires_grad=True)
+                y = NUMPYS[name](x, number)
+                y.sum().backward()
+                found.append((y.tolist(), x.grad.tolist()))
+            assert found[0] == found[1]
+
+
+def test_a_part_of_less_than_nothing_is_refused_where_parts_vary() -> None:
+    x = Tensor([1, 2, 3, 4])
+    for start, length in [(0, 2), (1, 2), (2, 2), (-3, 2), (0, 1), (1, -2), (-3, -3)]:
+        if length < 0:
+            with pytest.raises(PositionError, match="is not inside"):
+                x.narrow(0, start, length)
+        else:
+            assert x.narrow(0, start, length).tolist() == [1, 2, 3, 4][start % 4 :][:length]
