@@ -103,11 +103,11 @@ def realize_new(
             again = _repeated([*group, *changed], name, new, numbering, lines)
         except Exception:  # one of values that nobody asked for is not this step's; `realize` raises others
             again = False
-    for t, template, line in zip(changed, templates, lines, strict=True):
-        if again:
-            t._alias = None
-        else:
+    if not again:
+        for t, template, line in zip(changed, templates, lines, strict=True):
             become_late(t, Late(numbering, template, line))
+    for t in changed:
+        t._alias = None
         if t._views:
             t._outdate_views()
     if again:
@@ -142,8 +142,14 @@ def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages:
             now = t.late or t.uop
             # else another thread has computed it, or assigned to it, meanwhile; it may have asked for the node alone
             if now is old or (old.__class__ is Late and now is old()):
-                used = old.template in old.numbering.used if old.__class__ is Late else t._used
-                if t._base or (t._wants and (grad or used or not t._leaf)):
+                if t._base or (
+                    t._wants
+                    and (
+                        grad
+                        or not t._leaf
+                        or (old.template in old.numbering.used if old.__class__ is Late else t._used)
+                    )
+                ):
                     t._settle(leaf)
                 else:
                     t.uop, t.late = leaf, None

@@ -237,7 +237,7 @@ class Numbering:
                 mask = LEARNED.masks.get(template)
                 if (mask_of(template) if mask is None else mask) & 1:
                     return None
-            if template.op is _CONTIGUOUS and t._wants and t._leaf:  # its node is told from others
+            if late and t._leaf and t._wants and template.op is _CONTIGUOUS:  # its node is told from others
                 LEARNED.masks[template] = mask_of(template) | LEAF
             out.append(template)
         return out
