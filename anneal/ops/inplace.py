@@ -409,7 +409,8 @@ def bernoulli_(x: Tensor, p: Any = 0.5, *, generator: Generator | None = None) -
         return bernoulli(p.expand(x.shape), generator=generator).cast(x.dtype)
     if not (isinstance(of_python(p), (int, float)) and 0 <= p <= 1):
         raise ShapeError(f"bernoulli_: p lies in 0 to 1, not {p!r}")
-    return (rand(*x.shape, device=x.device, generator=generator) < p).cast(x.dtype)
+    chosen: Tensor = rand(*x.shape, device=x.device, generator=generator) < p
+    return chosen.cast(x.dtype)
 
 
 @function

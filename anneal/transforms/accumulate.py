@@ -259,7 +259,7 @@ def _known(
     if not adds:
         rows = [(t, u, line) for (t, _, _), u, line in zip(seen, *found) if u is not None]
         return {id(t): Late(numbering, u, line).tensor(t._made, t._device) for t, u, line in rows}
-    given = _computed(made, seen, result) if found is None else _given(numbering, seen, *found, result)  # type: ignore[call-arg]
+    given = _computed(made, seen, result) if found is None else _given(numbering, seen, found[0], found[1], result)
     for call in [] if retain else joined:
         call.joined_for_good()
     reached = (made if found is None else found[0])[: len(seen)].count(None) < len(seen)

@@ -1,4 +1,4 @@
-"""What detectors do with the boxes that they find: sizes that differ from run to run have one plan."""
+"""Detectors find another number of boxes in each run: the ops that follow have one plan for all numbers."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_a_call_with_a_key_is_known_and_one_without_is_made() -> None:
 
 
 def test_kept_results_share_no_memory_with_tensors(device: str) -> None:
-    """What a backward reads stays as it was, also where a tensor that shows the same values is changed."""
+    """A tensor with the values of a kept result is changed in place: the backward reads the result as it was."""
     grads: list[Any] = []
     a = Tensor(SQUARE, requires_grad=True)
     for _ in range(5):
@@ -348,7 +348,7 @@ def test_a_step_of_an_optimizer_raises_no_error_of_what_it_computes_along(change
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("how", ["read", "stepped"])
 def test_a_lazy_leaf_that_is_computed_under_no_grad_keeps_its_graphs(how: str, replay: bool) -> None:
-    """Those that were made of it before; a step computes along what a loop goes on from."""
+    """The leaf keeps the gradients of graphs made before a step computes it along, as the loop goes on from it."""
     optimiser = optim.SGD([Tensor([1.0], requires_grad=True)], 0.1)
     with settings.override(replay=replay):
         w = Tensor(SQUARE)

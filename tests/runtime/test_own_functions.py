@@ -94,7 +94,7 @@ class Split(Function):
 
 
 class Halved(Function):
-    """What it does depends on a value that it reads."""
+    """A function whose backward reads its gradient, and branches on the value."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:

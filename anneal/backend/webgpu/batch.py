@@ -218,9 +218,12 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         if pieces == self._asked and sum([nbytes for _, nbytes in pieces]) <= _READ_BYTES:
             self._read = pieces
         self._asked = pieces
-        if found is None or found[0] == pieces:
-            return found and found[1]
-        self.device.queue.let_go(found[1])
+        if found is None:
+            return None
+        copied, made = found
+        if copied == pieces:
+            return made
+        self.device.queue.let_go(made)
         return None
 
     def _finish(self, encoders: list[Any]) -> list[Any]:

@@ -18,7 +18,7 @@ N = 50
 
 
 def value(times: int) -> Any:
-    """What the runs of `_steps` left in its first buffer."""
+    """The first buffer of `_steps` after so many runs."""
     return 1 + 6.0 * np.arange(N) * times
 
 
