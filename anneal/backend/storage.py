@@ -33,6 +33,7 @@ class Storage:
         "leaf",
         "line",
         "made_by",
+        "noted",
         "owner",
         "place",
         "reused",
@@ -49,6 +50,7 @@ class Storage:
         self.made_by: UOp | Callable[[], UOp] | None = None
         self.spent = False  # whether a backward pass has used that graph up
         self.owner = nothing  # a weak reference to the tensor that shows this memory
+        self.noted: Any = None  # where it is noted that a leaf showed this once (`Handle._note_earlier`)
         self.leaf: weakref.ref[Any] | None = None  # the leaf node that shows this memory, if there is one
         self.place: tuple[Any, ...] | None = None  # how graphs without memory last named it (`runtime/numbering.py`)
         self.derivative: Any = None  # of memory that stands for a call: what knows the call's derivative

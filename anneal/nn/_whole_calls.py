@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
+from operator import is_
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from anneal.nn._hooks import EVERYWHERE
 from anneal.nn.parameter import Parameter
-from anneal.runtime import PLAIN, Args, Options, call_late, here
+from anneal.runtime import PLAIN, Args, Options, Together, call_late, here
 from anneal.tensor import Tensor
 from anneal.uop import Recent
 
@@ -22,6 +23,7 @@ _ROOM = "anneal.nn."
 # function, a hook) is called module by module, and so is a tree whose call cannot be remembered, for example since it
 # draws random numbers.
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
+_FEW = 16  # tensors, which are read one by one
 _TRIED = 16  # calls after which a kind is judged
 _SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew
 
@@ -61,7 +63,7 @@ class _Tree:
     Nothing here refers to the module itself: its tree goes with it.
     """
 
-    __slots__ = ("_dicts", "_forwards", "_held", "_ids", "_rows", "kind", "places", "tensors")
+    __slots__ = ("_dicts", "_forwards", "_held", "_lengths", "_rows", "kind", "places", "tensors", "together")
 
     def __init__(self, root: Any) -> None:
         self._dicts: list[dict[str, Any]] = []  # the modules' attributes
@@ -78,15 +80,20 @@ class _Tree:
                 self.kind = _kinds[key] = _Kind(type(root).__name__)
         else:
             self._dicts, self._rows, self._forwards, self.tensors, self.places = [], [], [], [], []
-        self._held = list(self._values())  # as long as they are held, ids tell them apart
-        self._ids = list(map(id, self._held))
+        self._held = list(self._values())
+        self._lengths = list(map(len, (*self._dicts, *self._rows)))
+        self.together = Together(self.tensors) if len(self.tensors) > _FEW else None
 
     def _values(self) -> Iterable[Any]:
         return chain.from_iterable((*map(dict.values, self._dicts), *self._rows))
 
     def is_current(self) -> bool:
         """True if the attributes have not changed."""
-        return [*map(id, self._values())] == self._ids and all([c.forward is f for c, f in self._forwards])  # noqa: C419  # a generator takes longer
+        return (
+            [*map(len, self._dicts), *map(len, self._rows)] == self._lengths
+            and all(map(is_, self._values(), self._held))
+            and all([c.forward is f for c, f in self._forwards])  # noqa: C419  # a generator takes longer
+        )
 
     def _walk(self, root: Any, words: list[Any]) -> bool:
         """Note the modules; False where the tree is called module by module."""
@@ -149,29 +156,32 @@ def whole_call(
     """The result of `forward(module, args, kwargs)`, which calls the module's own, or its remembered result, late."""
     if not here.defers or not type(module).__module__.startswith(_ROOM) or any(EVERYWHERE.values()):
         return forward(module, args, kwargs)
-    kind, tensors = _known(module)
+    tree = _known(module)
+    kind, tensors = tree.kind, tree.tensors
     if kind is None or kind.apart or not _plain(args) or (kwargs and not _plain(kwargs.values())):
         return forward(module, args, kwargs)
     found, own = kind, ref(module)
     found.calls += 1
 
-    def run(args: Args, tensors: list[Tensor], **kwargs: Any) -> Any:
+    def run(args: Args, *rest: Any) -> Any:
+        kwargs, tensors = dict(zip(*rest[:-1], strict=True)) if len(rest) > 1 else {}, rest[-1]
         found.made_one(args)
         alive = own()
         if alive is None:
             raise LookupError(found.__name__)
-        if _known(alive)[1] is tensors:
+        if _known(alive).tensors is tensors:
             return forward(alive, args, kwargs)
         # the call is made again, with others
         return _with_others(alive, found, tensors, lambda: forward(alive, args, kwargs))
 
-    return call_late(found, (args, tensors), kwargs, run)
+    named = (tuple(kwargs), tuple(kwargs.values())) if kwargs else ()
+    return call_late(found, (args, *named, tensors), {}, run, together=tree.together)
 
 
 def _with_others(module: Any, kind: _Kind, tensors: list[Tensor], call: Callable[[], Any]) -> Any:
     """The result of a call in which these are the tensors of a module's tree. Raises LookupError where that became
     another."""
-    if _known(module)[0] is not kind or any(type(held) is tuple for held, _ in _trees[module].places):
+    if _known(module).kind is not kind or any(type(held) is tuple for held, _ in _trees[module].places):
         raise LookupError(kind.__name__)
     places = _trees[module].places
     before = [held[key] for held, key in places]
@@ -184,12 +194,12 @@ def _with_others(module: Any, kind: _Kind, tensors: list[Tensor], call: Callable
             held[key] = t
 
 
-def _known(module: Any) -> tuple[_Kind | None, list[Tensor]]:
-    """The kind of a module's tree, None for one that is called module by module; and the tensors in it."""
+def _known(module: Any) -> _Tree:
+    """The module's tree as it is now."""
     tree = _trees.get(module)
     if tree is None or not tree.is_current():
         tree = _trees[module] = _Tree(module)
-    return tree.kind, tree.tensors
+    return tree
 
 
 def _is_ours(function: Any) -> bool:

@@ -401,14 +401,15 @@ class Optimizer(StepHooks, Explained):
             inputs += (group.rate, *group._changing.made.values())
         if self.found_inf is not None:
             inputs.append(self.found_inf)
-        layout, owners = self._layout, [*self.param_groups, *params]
-        if layout is None or not layout.holds(owners, self.state):
-            layout = self._layout = UpdateInputs(owners, self.state)
-        states, found_gradients = layout.states(), layout.gradients(params)
+        layout = self._layout
+        if layout is None or not layout.holds(self.param_groups, params, self.state):
+            layout = self._layout = UpdateInputs(self.param_groups, params, self.state)
+        found_gradients = layout.gradients(params)
         given = [g for g in found_gradients if g is not None]
-        key += (layout.names, *[g is None for g in found_gradients], len(inputs))
-        parts = inputs, params, states, given
-        inputs = [*inputs, *params, *states, *given]
+        missing = [g is None for g in found_gradients] if len(given) < len(params) else ()
+        key += (layout.names, *missing, len(inputs))
+        templates = [*numbering.all_of(inputs), *layout.templates(numbering), *numbering.all_of(given)]
+        inputs = [*inputs, *params, *layout.states.tensors, *given]
         whole = tuple(key)
         try:
             hash(whole)
@@ -427,11 +428,11 @@ class Optimizer(StepHooks, Explained):
             nodes = list(made.values())
             return nodes, ([places[t] for t in made], [u.provenance[1:3] for u in nodes])
 
-        found = composite(numbering, whole, [u for part in parts for u in layout.templates(numbering, part)], compute)
+        found = composite(numbering, whole, templates, compute)
         if found is None:
             return made
         places, lines = found[1]
-        return [inputs[n] for n in places], found[0], lines  # type: ignore[return-value]  # compute() gives no None
+        return list(map(inputs.__getitem__, places)), found[0], lines  # type: ignore[return-value]  # compute() gives no None
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
-from operator import attrgetter, is_
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from anneal.backend import numpy_dtype
 from anneal.errors import DataError, DeviceError, SettingError
 from anneal.ops import array_of as values_of, said, wrap_array
 from anneal.ops.nodes import reshape
-from anneal.runtime import Context, Inside, Numbering, here, modes, number, outdate_captures
+from anneal.runtime import Context, Inside, Numbering, Together, here, modes, number, outdate_captures
 from anneal.tensor import Tensor
 from anneal.transforms import RemovableHandle
 from anneal.uop import DType, Questions, UOp, dtypes, worth
@@ -318,38 +317,56 @@ class StepHooks:
 # -- values that an update reads besides settings ---------------------------------------------------------------------
 
 
-_LATE, _NODE, _GRADIENT = attrgetter("late"), attrgetter("uop"), attrgetter("_grad")
+_FEW = 16  # tensors, which are read one by one
 
 
 class UpdateInputs:
-    """The dicts of an optimiser's state; valid until one is added or removed.
+    """The dicts of an optimiser's state, and what is read together; valid until a dict is added or removed.
 
     Args:
-        owners: the groups, and the parameters of all of them.
+        groups: the groups.
+        params: the parameters of all of them.
         state: the state, by groups and parameters.
     """
 
-    def __init__(self, owners: Sequence[Any], state: Mapping[Any, dict[str, Any]]) -> None:
-        self._owners, self._held = owners, list(map(state.get, owners))
+    def __init__(self, groups: Sequence[Any], params: Sequence[Tensor], state: Mapping[Any, dict[str, Any]]) -> None:
+        self._owners = [*groups, *params]
+        self._held = list(map(state.get, self._owners))
         self._there = [held for held in self._held if held is not None]
         self.names = tuple(map(tuple, self._there)), tuple([held is None for held in self._held])
+        self.params, self.states = Together(params), Together(self._values())
 
-    def holds(self, owners: Sequence[Any], state: Mapping[Any, dict[str, Any]]) -> bool:
-        """True if a new one would be equal.
-
-        Args:
-            owners: as for the class, and so is `state`.
-        """
-        return (
-            len(owners) == len(self._owners)
-            and all(map(is_, owners, self._owners))
-            and all(map(is_, map(state.get, owners), self._held))
-            and tuple(map(tuple, self._there)) == self.names[0]
-        )
-
-    def states(self) -> list[Tensor]:
+    def _values(self) -> list[Tensor]:
         """The tensors of the state, in order."""
         return [t for held in self._there for t in held.values()]
+
+    def holds(self, groups: Sequence[Any], params: Sequence[Tensor], state: Mapping[Any, dict[str, Any]]) -> bool:
+        """True if a new one would be equal; then it has the state's tensors of now.
+
+        Args:
+            groups: as for the class, and so are `params` and `state`.
+        """
+        owners = [*groups, *params]
+        if (
+            len(owners) != len(self._owners)
+            or [x for x, old in zip(owners, self._owners) if x is not old]
+            or [x for x, held in zip(owners, self._held) if state.get(x) is not held]
+            or tuple(map(tuple, self._there)) != self.names[0]
+        ):
+            return False
+        values = self._values()
+        if [t for t, old in zip(values, self.states.tensors, strict=True) if t is not old]:
+            self.states = Together(values)
+        return True
+
+    def templates(self, n: Numbering) -> Iterator[UOp]:
+        """The templates of the parameters, and of the state.
+
+        Args:
+            n: the numbering.
+        """
+        for group in self.params, self.states:
+            yield from group.templates(n) if len(group.tensors) > _FEW else n.all_of(group.tensors)
 
     @staticmethod
     def gradients(params: Sequence[Tensor]) -> list[Tensor | None]:
@@ -358,17 +375,5 @@ class UpdateInputs:
         Args:
             params: the parameters.
         """
-        found = list(map(_GRADIENT, params))
+        found = [t._grad for t in params]
         return [t.grad for t in params] if here.recordings or Inside in map(type, found) else found
-
-    @staticmethod
-    def templates(n: Numbering, tensors: Sequence[Tensor]) -> list[UOp]:
-        """The templates of tensors most of which are in memory.
-
-        Args:
-            n: the numbering.
-            tensors: the tensors.
-        """
-        if any(map(_LATE, tensors)):
-            return n.all_of(tensors)
-        return n.templates(map(_NODE, tensors))

@@ -28,9 +28,13 @@ from anneal.runtime.context import (
     set_float32_products,
     watched,
 )  # fmt: skip
-from anneal.runtime.handle import SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, mapped
+
+from anneal.runtime.handle import (  # isort: skip
+    SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, lazily_earlier, mapped,
+)  # fmt: skip
 from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of, numbers_of
 from anneal.runtime.of_memory import number
+from anneal.runtime.together import Together
 
 from anneal.runtime.nodes import (  # isort: skip
     LEARNED, base_of, bound_shape, buffer_leaf, call_of, forget_become, has_leaf, host_storage, is_chain,

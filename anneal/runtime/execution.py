@@ -106,10 +106,8 @@ def realize_new(
     if not again:
         for t, template, line in zip(changed, templates, lines, strict=True):
             become_late(t, Late(numbering, template, line))
-    for t in changed:
-        t._alias = None
-        if t._views:
-            t._outdate_views()
+    for t in [t for t in changed if t._views]:
+        t._outdate_views()
     if again:
         here.effects += 1
         reset(numbering)
@@ -159,6 +157,23 @@ def _show(group: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages:
             t._show_views()
     for record in here.recordings:
         record.realized += [weakref.ref(t) for t in group]
+
+
+def _show_changed(tensors: Handles, before: Sequence[UOp | Late], leaves: Nodes, storages: Storages) -> None:
+    """`_show` for leaves that get other values, which `note_earlier` was told of: graphs keep their nodes of before."""
+    rest = []
+    with EXPANDING:
+        for t, old, leaf, storage in zip(tensors, before, leaves, storages, strict=True):
+            if t.late is None and t.uop is old and t._base is None:
+                t.uop, t._alias, storage.owner = leaf, None, weakref.ref(t)
+            else:
+                rest.append((t, old, leaf, storage))
+    if rest:
+        _show(*zip(*rest, strict=True))
+        for t, *_ in rest:
+            t._alias = None
+    for record in here.recordings:
+        record.realized += map(weakref.ref, tensors)
 
 
 def _ran_again(group: Handles, name: str) -> bool:
@@ -291,7 +306,7 @@ def _are_plain(group: Handles) -> bool:
 
 def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering, lines: Sequence[Line]) -> bool:
     """Give tensors of one device the values of templates, if such a computation was before. `lines` are those of the
-    last of the tensors, where they are others than the tensors'."""
+    last of the tensors, leaves that get other values."""
     level = settings.current().debug
     if here.watchers:
         return False
@@ -309,22 +324,23 @@ def _repeated(group: Handles, name: str, templates: Nodes, numbering: Numbering,
         return False  # who measures is shown the graph once
     begun = time.perf_counter()
     here.context.plans_found += len(steps.plans)
+    several = len(group) - len(lines)
     before = [t.late or t.uop for t in group]
-    said = [
-        *[old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[: len(group) - len(lines)]],
-        *lines,
-    ]
-    memory = [numbering.leaves[n].arg for n in numbers]  # the templates read them
+    said = [*[old.provenance[1:3] if isinstance(old, UOp) else old.line for old in before[:several]], *lines]
+    there: list[Any] = numbering.leaves
+    memory = [there[n].arg for n in numbers]  # the templates read them
     # results of calls may be shown in another shape
     shapes = [u.shape for u in (*templates, *calls)] if len(steps.steps) > len(steps.plans) else ()
-    made = steps.again(device, memory, _are_plain(group), {}, shapes)
+    made = steps.again(device, memory, _are_plain(group[:several]), {}, shapes)
     for call, leaf in zip(calls, made[len(group) :], strict=True):
         numbering.keep(call, leaf)
     storages = list(map(memory.__getitem__, steps.results[: len(group)]))  # one step of Python, however many they are
     if [s.line for s in storages] != said:  # another round left them there, as a rule
         for storage, line in zip(storages, said, strict=True):
             storage.line = line
-    _show(group, before, made[: len(group)], storages)
+    _show(group[:several], before[:several], made[:several], storages[:several])
+    if lines:
+        _show_changed(group[several:], before[several:], made[several : len(group)], storages[several:])
     for step in steps.steps if level >= 2 else ():
         if step.plan:
             told = Launch(step.plan, [memory[n] for n in step.numbers], ())

@@ -70,7 +70,7 @@ _HOMES = dict.fromkeys(("igamma", "igammac"), "anneal.special") | dict.fromkeys(
     "anneal.linalg.older",
 )
 
-_create = object.__new__
+_create, _RESHAPE = object.__new__, Op.RESHAPE
 
 
 def _shown(name: str, slot: str, doc: str, write: str) -> property:
@@ -111,6 +111,12 @@ class Earlier(NamedTuple):
         if held.op is Op.BUFFER and held.arg.owner is not self.owner:
             return None  # the memory is another tensor's now
         return held if self.of is None else held.then(Op.RESHAPE, *self.of)
+
+
+class Records(list[Earlier]):
+    """The nodes that a leaf had before it was changed, `lazy` where one of them is no memory."""
+
+    lazy = False
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -188,7 +194,7 @@ class Handle:
     _wants: bool
     _leaf: bool  # `requires_grad` was set on it, or it wants none
     _alias: UOp | None  # the node that graphs have of a leaf that was lazy when they were made
-    _earlier: list[Earlier]  # only of leaves: nodes from before they were changed
+    _earlier: Records  # only of leaves: nodes from before they were changed
     _spent: bool  # its backward was taken
     _base: View | None  # of a view: its place in the root (`_part_of`)
     _views: list[Ref] | None  # the views of this tensor; some may be gone
@@ -249,10 +255,15 @@ class Handle:
             new = [Earlier.node(u) for u in (_node(self), self._alias) if u is not None]
         known = [e[:3] for e in new]
         try:
-            new += [e for e in _get_earlier(self) if e.ref() is not None and e[:3] not in known]
+            several = _get_earlier(self)
         except AttributeError:  # it was not changed before
-            pass
-        self._earlier = new
+            several = self._earlier = Records()
+        new += [e for e in several if e.ref() is not None and e[:3] not in known]
+        several[:] = new
+        several.lazy = not all([e.owner for e in new])  # noqa: C419
+        for e in new:
+            if e.owner is not None and (held := e.ref()) is not None and held.arg.owner is e.owner:
+                held.arg.noted = several, e.owner, e.shown
 
     # -- views ----------------------------------------------------------------------------------------------------
 
@@ -404,16 +415,31 @@ def note_earlier(tensors: Iterable[Handle]) -> None:
         if not (t._leaf and t._wants):
             continue
         t._used = 0
-        u = t.uop if t.late is None and t._alias is None else None
+        if t.late is None and t._alias is None:
+            u = t.uop
+            storage = (u.src[0] if u.op is _RESHAPE else u).arg
+            try:
+                records, owner, shown = storage.noted
+                if shown() is u and owner is storage.owner and records is t._earlier:
+                    continue  # rounds of a loop take turns in the same memory
+            except (AttributeError, TypeError):  # it is no memory, or was not noted
+                pass
+        t._note_earlier()
+
+
+def lazily_earlier(leaves: Iterable[Handle]) -> bool:
+    """True if leaves had nodes that are no memory before they were changed.
+
+    Args:
+        leaves: the leaves.
+    """
+    for t in leaves:
         try:
-            several = () if u is None else _get_earlier(t)
-        except AttributeError:  # it was not changed before
-            several = ()
-        for held, _, owner, shown in several:
-            if shown() is u and owner is not None and owner is held().arg.owner:
-                break  # rounds of a loop take turns in the same memory
-        else:
-            t._note_earlier()
+            if _get_earlier(t).lazy:
+                return True
+        except AttributeError:  # it was not changed
+            continue
+    return False
 
 
 def earlier_nodes(leaves: Iterable[H], below: Container[Any] | None = None) -> list[tuple[H, UOp]]:

@@ -19,6 +19,7 @@ from anneal.runtime.handle import Handle, Handles, emptied, filled, flat, mapped
 from anneal.runtime.nodes import CALLS, LEAF, LEARNED, is_open, is_realized, mask_of
 from anneal.runtime.numbering import Late, Numbering, at_once, forget_templates, numbering_of
 from anneal.runtime.of_memory import OfMemory, Placed, asked, number, takes_whole
+from anneal.runtime.together import Together
 from anneal.runtime.uses import Args, Given, Options, Run, Unknown, plainly, used_unseen
 from anneal.schedule import WITH_PLANS
 
@@ -129,12 +130,14 @@ def _flattened(args: Sequence[Any], key: list[Any], tensors: list[Handle]) -> bo
     return True
 
 
-def call(function: Any, args: Args, options: Options, run: Run, changes: bool = False) -> Any:
+def call(
+    function: Any, args: Args, options: Options, run: Run, changes: bool = False, together: Together | None = None
+) -> Any:
     """`run(*args, **options)`, or late tensors with the same values.
 
     `function` is what it is known by, and is a function of its arguments alone, or stands for one: for a call of many
     ops one with `refuse`, which is called where the call is not remembered. `run` may look at the arguments first. With
-    `changes` it gives its first argument other values.
+    `changes` it gives its first argument other values. Tensors that are read `together` are the last argument.
     """
     state = vars(here)  # of this thread: it is looked for once
     if at_once(state):
@@ -150,20 +153,15 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
     modes = state["grad"], state["wraps"], state["autocast"]
     key = [function, code, f.f_lasti, id(named), at.phase, at.path, *modes, *options]
     tensors: list[Handle] = []
-    known = _flattened((*args, *options.values()) if options else args, key, tensors)
-    if not tensors:
+    given = args if together is None else args[:-1]
+    known = _flattened((*given, *options.values()) if options else given, key, tensors)
+    if not tensors and together is None:
         return plainly(run, args, options)
     if changes and tensors[0]._base and tensors[0]._is_part():
-        root = tensors[0]._detached_from()
-        if root is None or tensors[0] is not args[0] or (state["grad"] and any(t._wants for t in tensors)):
-            return Unknown(n, (args, options)).made_by(run, args, options)  # another tensor changes too
-        state["grad"], before = False, state["grad"]
-        try:
-            call(function, (root, *args[1:]), options, run, True)  # what one of `x.data` is to `x`
-        finally:
-            state["grad"] = before
-        return args[0]
+        return _changed_by_root(n, function, args, options, run, tensors)
     templates = n.read(tensors) if known else None
+    if together is not None and templates is not None:
+        templates = together.joined(n, templates, key, tensors)
     if templates is None:
         return _missed(n, function, run, args, options, line_at(f, kind))
     if changes:
@@ -189,6 +187,16 @@ def call(function: Any, args: Args, options: Options, run: Run, changes: bool = 
                 return run(*args, **options)
         return result
     return _given(n, entry, tensors, run)
+
+
+def _changed_by_root(n: Numbering, function: Any, args: Args, options: Options, run: Run, tensors: Handles) -> Any:
+    """A call that gives a view other values."""
+    root = tensors[0]._detached_from()
+    if root is None or tensors[0] is not args[0] or (here.grad and any(t._wants for t in tensors)):
+        return Unknown(n, (args, options)).made_by(run, args, options)  # another tensor changes too
+    with modes(grad=False):
+        call(function, (root, *args[1:]), options, run, True)  # what one of `x.data` is to `x`
+    return args[0]
 
 
 def home() -> Any:

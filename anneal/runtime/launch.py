@@ -94,15 +94,20 @@ class Execution(Holding):
         except BaseException:
             self.close()  # a traceback may keep this object for longer
             raise
-        self.buffers = buffers = buffers_in(plan, given, scratch)
-        if again and (found := device.batches.of(programs, buffers)):
+        self._given, self._scratch, self._held = given, scratch, [*given, *scratch]
+        if again and (found := device.batches.of(programs, self._held)):
             self.batch = found
             if self.values:
                 found.give(self.values)
             return
-        self.batch = _prepared(device, programs, plan.calls, buffers, self.values)
+        self.batch = _prepared(device, programs, plan.calls, self.buffers, self.values)
         if again:
-            device.batches.put(self.batch, programs, buffers, sum([p.weight for p in programs]))
+            device.batches.put(self.batch, programs, self._held, sum([p.weight for p in programs]))
+
+    @property
+    def buffers(self) -> list[OpaqueBuffer]:
+        """The buffers of the plan's values, by number."""
+        return buffers_in(self.plan, self._given, self._scratch)
 
     def give(self, values: Sizes) -> None:
         """Use these values of the variables in the following runs."""
@@ -117,7 +122,7 @@ class Execution(Holding):
             self.batch.run()
         except BaseException:
             if self._again:
-                self.device.batches.drop(self.programs, self.buffers)
+                self.device.batches.drop(self.programs, self._held)
             raise
 
 

@@ -222,7 +222,7 @@ def _known(
         calls = _calls_below(numbering, root, origins)
         joined = _joined(calls, (root, weight, *origins), leaves)
         holes = numbering.templates([u for call in joined for u in call.memory()])
-    seen = _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
+    seen = _in_memory(numbering, leaves) or _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
     before = [t._grad for t, _, _ in seen]
     hooks = here.tensors.hooked
     if (
@@ -317,6 +317,21 @@ def _in_parts(numbering: Numbering, key: Any, inputs: list[UOp], compute: Callab
             return None
         key = (*key, hole)
         inputs = [*inputs, *[hole if c is None else numbering.of(c) for c in answers[token]]]
+
+
+def _in_memory(numbering: Numbering, leaves: list[Tensor]) -> Seen | None:
+    """`_seen` of leaves whose nodes are memory; None where nodes that they had before may be below."""
+    for t in leaves:
+        if t.late is not None or t._alias is not None:
+            return None
+    nodes = [t.uop for t in leaves]
+    flats = [n.src[0] if n.op is _RESHAPE else n for n in nodes]
+    if len(set(nodes)) < len(nodes) or [n for n in flats if n.op is not _BUFFER]:
+        return None
+    if any(u is None or u.arg.noted for u in set(numbering.leaves).difference(flats)) or runtime.lazily_earlier(leaves):
+        return None
+    templates = map(numbering.known.get, flats)
+    return [row for row in zip(leaves, nodes, templates, strict=True) if row[2] is not None]  # type: ignore[misc]
 
 
 def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:

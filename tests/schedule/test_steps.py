@@ -208,3 +208,12 @@ def test_a_decoded_token(layers: int) -> None:
     # product; norm and the wide layer; the narrow one. Beside that: what is seen, the embedding, logits, the choice,
     # and the place, which goes on where the old one is read no more.
     assert (len(calls) - len(copies), len(copies)) == (6 * layers + 5, 2 * layers + 1)
+
+
+def test_the_loss_is_computed_before_the_gradients_that_do_not_need_it() -> None:
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(6)])
+    loss = model(value(32, 64, grad=False)).square().mean()
+    loss.backward()
+    plan = plan_of([loss, *[p.grad for p in model.parameters() if p.grad is not None]])
+    (at,) = [n for n, c in enumerate(plan.calls) if plan.outputs[0] in c.args[: c.outputs]]
+    assert [c.phase for c in plan.calls[:at]].count("backward") <= 1

@@ -118,6 +118,9 @@ _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 # A loop that reads its loss after each step is spared a submission: the step's own copies the loss for the host.
 _READ_BYTES = 1 << 16  # at most
 _UNREAD = 3  # runs in a row whose copies nobody read, after which none are made
+# What is computed after the loss runs while the host prepares the next step: the copies are a submission before it,
+# where the host waited so many seconds for each of so many reads in a row. A submission costs it less.
+_WAIT, _WAITS = 150e-6, 8
 
 
 def _use(program: WebGpuProgram, buffers: Buffers) -> BufferUse:
@@ -154,6 +157,8 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         self._read: Pieces | None = None  # the buffers that the next runs copy for the host: it reads them after each
         self._asked: Pieces | None = None  # those that it read last
         self._copied: Copies | None = None  # by the last run
+        self._waits = 0  # in a row, of the host for copies of these buffers
+        self._early = 1  # command buffers up to the copies
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
         self._large = [
             (n, evaluator((kernel.launch.needed,)), kernel.grid)
@@ -193,9 +198,18 @@ class WebGpuBatch(Batch[DeviceBuffer]):
                 self._unread += 1
                 if self._unread == _UNREAD:
                     self._read = self._asked = None
+            elif self._read and self._waits < _WAITS:
+                self._waits = self._waits + 1 if queue.waited > _WAIT else 0
+                if self._waits == _WAITS:
+                    self._hurry(self._read)
             finished, copies = self._ready.popleft() if self._ready else self._recorded()
-            queue.submit(*finished())
-            queue.latest, self._copied = self, copies and (copies[0], queue.submitted(copies[1]))
+            commands = finished()
+            early = self._early if copies else len(commands)
+            queue.submit(*commands[:early])
+            made = copies and (copies[0], queue.submitted(copies[1]))
+            if commands[early:]:
+                queue.submit(*commands[early:])
+            queue.latest, self._copied = self, made
             self._runs += 1
             if self._runs == 2:
                 self._arrange()
@@ -209,14 +223,17 @@ class WebGpuBatch(Batch[DeviceBuffer]):
     def _recorded(self) -> Recorded:
         queue = self.device.queue
         encoders = [queue.encode(p) for p in self._passes]
-        copies = (self._read, queue.staged(self._read, encoder=encoders[-1])) if self._read else None
+        copies = (self._read, queue.staged(self._read, encoder=encoders[self._early - 1])) if self._read else None
         return partial(self._finish, encoders), copies
 
     def copied(self, pieces: Pieces) -> Transfer | None:
         """The copies that the last run made of these buffers, if it did; the host reads them now."""
         found, self._copied, self._unread = self._copied, None, 0
-        if pieces == self._asked and sum([nbytes for _, nbytes in pieces]) <= _READ_BYTES:
-            self._read = pieces
+        if pieces == self._asked != self._read and sum([nbytes for _, nbytes in pieces]) <= _READ_BYTES:
+            if self._waits == _WAITS:  # it is others that come early
+                self._ready.clear()
+                self._arrange()
+            self._read, self._waits = pieces, 0
         self._asked = pieces
         if found is None:
             return None
@@ -229,17 +246,31 @@ class WebGpuBatch(Batch[DeviceBuffer]):
     def _finish(self, encoders: list[Any]) -> list[Any]:
         return [self.device.queue.finish(e) for e in encoders]
 
-    def _arrange(self) -> None:
-        """Distribute the dispatches over command buffers, with fences between them."""
+    def _hurry(self, read: Pieces) -> None:
+        """Have the copies of some buffers come before what they need not wait for."""
+        there = {id(buffer) for buffer, _ in read}
+        uses = [_use(program, buffers) for program, buffers, _ in self._calls]
+        self._arrange(max([n for n, use in enumerate(uses) for b in use.writes if id(b.gpu) in there], default=None))
+        self._ready.clear()
+
+    def _arrange(self, last: int | None = None) -> None:
+        """Distribute the dispatches over command buffers, with fences between them. Those up to number `last` have
+        command buffers of their own."""
         self.device.record_in_c()
-        if not self.device.waits_by_buffer:
-            return
-        self._passes = [self.device.queue.handles([])]
+        count = len(self._calls)
+        if self.device.waits_by_buffer:
+            order = sections([_use(program, buffers) for program, buffers, _ in self._calls])
+        else:
+            order = [Section(n, n + 1) for n in range(count)]
+        self._passes, self._fences, self._early = [self.device.queue.handles([])], [], 0
         first: dict[int, int] = {}
         for pipeline, *_ in self.dispatches:
             first.setdefault(id(pipeline), len(first))
-        for section in sections([_use(program, buffers) for program, buffers, _ in self._calls]):
-            if section.cut:
+        for section in order:
+            ends = not self._early and section.begin > (count if last is None else last)
+            if ends:
+                self._early = len(self._passes)
+            if section.cut or ends:
                 self._passes.append(self.device.queue.handles([]))
             if section.fence:
                 fences = self.device.fences(section.fence)
@@ -249,6 +280,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
             for n in sorted(range(section.begin, section.end), key=lambda n: first[id(self.dispatches[n][0])]):
                 self._places[n] = (self._passes[-1], len(self._passes[-1]))
                 self._passes[-1].append(self._handles[n])
+        self._early = self._early or len(self._passes)
 
     def _culprit(self) -> str:
         """The first kernel that cannot be recorded by itself."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -168,6 +169,7 @@ class Queue:
         self._kept: list[Bytes] = []  # arrays that were read
         self._crew = Crew(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
+        self.waited = 0.0  # seconds, for what was read last
         self.latest: Any = None  # the batch that was submitted last, while nothing else was asked for since
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
@@ -290,7 +292,9 @@ class Queue:
     def end_read(self, reading: Transfer, use: Callable[[list[Bytes]], T]) -> T:
         """Give what `use` makes of the bytes that were read: it looks at them until it returns. Work that was submitted
         after the read is not waited for, where the library can tell."""
+        begun = time.perf_counter()
         made = self._map(reading, use)
+        self.waited = time.perf_counter() - begun
         self._ended = max(self._ended, reading.number)
         self.let_go(reading)
         return made

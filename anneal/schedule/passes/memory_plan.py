@@ -316,7 +316,7 @@ def arrange(
         return ordered, _same_size(values, ordered)
     p = _Program(values, calls, overwrites or {})
     early = _early_levels(p.ahead)
-    late = sorted(range(len(calls)), key=_late_levels(p.ahead, early).__getitem__)
+    late = sorted(range(len(calls)), key=_late_levels(p.ahead, early, _losses(values, calls)).__getitem__)
     order: Sequence[int] = late
     memory = p.pieces(late)
     if _bytes(memory) > _SMALL_PROGRAM:
@@ -532,13 +532,25 @@ def _early_levels(ahead: Sequence[set[int]]) -> list[int]:
     return levels
 
 
-def _late_levels(ahead: Sequence[set[int]], early: Sequence[int]) -> list[int]:
-    """A level for each call, as high as the calls behind it let it be.
+def _losses(values: Sequence[Value], calls: Sequence[Call]) -> list[int]:
+    """The calls of a training step that give single numbers alone, which no other call reads: a loop reads its loss,
+    and prepares the next step while the rest is computed."""
+    if not any(c.phase == "backward" for c in calls):
+        return []
+    _, readers = uses(calls)
+    one = [v not in readers and value.kind == "output" and value.size == 1 for v, value in enumerate(values)]
+    return [n for n, c in enumerate(calls) if c.phase == "forward" and all(map(one.__getitem__, c.args[: c.outputs]))]
+
+
+def _late_levels(ahead: Sequence[set[int]], early: Sequence[int], losses: Iterable[int]) -> list[int]:
+    """A level for each call, as high as the calls behind it let it be; `losses` are done as early as they can be.
 
     The long chain of a program sets the pace; what only has to be done by the end (weight gradients and updates)
     gathers there, where it fills the device together.
     """
     levels = [max(early, default=0)] * len(ahead)
+    for n in losses:
+        levels[n] = early[n]
     for n in reversed(range(len(ahead))):
         for x in ahead[n]:
             levels[x] = min(levels[x], levels[n] - 1)

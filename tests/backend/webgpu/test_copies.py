@@ -23,7 +23,13 @@ def value(times: int) -> Any:
 
 
 @pytest.fixture
-def started(device: WebGpuDevice) -> tuple[Any, Any, Any]:
+def waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait counts as long, however slow the adapter is."""
+    monkeypatch.setattr(batches, "_WAIT", float("inf"))
+
+
+@pytest.fixture
+def started(device: WebGpuDevice, waiting: None) -> tuple[Any, Any, Any]:
     """A batch that copies what it was read after each of six runs, and its buffers."""
     batch, (x, y) = _steps(device, N)
     for _ in range(6):
@@ -93,7 +99,33 @@ def test_much_is_copied_when_it_is_asked_for(device: WebGpuDevice, monkeypatch: 
     assert not any(copies for _, copies in batch._ready)
 
 
-def test_a_training_step_whose_loss_is_read_is_one_submission() -> None:
+def test_copies_come_before_what_they_need_not_wait_for(device: WebGpuDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_WAIT", -1.0)
+    batch, (x, y) = _steps(device, N)
+    times = 0
+
+    def reads(*buffers: Any) -> int:
+        """Run it, and read buffers. Returns the submissions."""
+        nonlocal times
+        times += 1
+        before = device.queue._submissions
+        batch.run()
+        found = device.download_all([(buffer, N, dtypes.float32) for buffer in buffers])
+        for buffer, values in zip(buffers, found, strict=True):
+            np.testing.assert_array_equal(values, value(times) if buffer is x else 3 * np.arange(N))
+        return device.queue._submissions - before
+
+    # the first kernel alone writes y
+    assert [reads(y) for _ in range(batches._WAITS + 8)][-4:] == [2] * 4
+    assert batch._early < len(batch._passes)
+    # the last one writes x
+    assert [reads(x) for _ in range(batches._WAITS + 8)][-4:] == [1] * 4
+    assert [reads(x, y) for _ in range(batches._WAITS + 8)][-4:] == [1] * 4
+    for n in range(12):
+        reads(*([x], [y], [x, y])[n // 3 % 3])
+
+
+def test_a_training_step_whose_loss_is_read_is_one_submission(waiting: None) -> None:
     device: Any = get_device("webgpu")
     model = nn.Linear(4, 1).to("webgpu")
     optimizer = optim.SGD(model.parameters(), lr=0.1)
