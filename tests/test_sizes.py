@@ -48,7 +48,12 @@ FEATURES: dict[str, dict[str, int]] = {
     "WebGPU's commands recorded by one call of C": {"backend": 6},
     "a loss that is read after each step, copied by the step": {"backend": 5},
     "a loss that is there before its gradients": {"backend": 3, "schedule": 2},
-    "the memory of parameters and states, read and shown at once": {"runtime": 11, "transforms": 2, "nn": 1, "optim": 1},
+    "the memory of parameters and states, read and shown at once": {
+        "runtime": 11,
+        "transforms": 2,
+        "nn": 1,
+        "optim": 1,
+    },
     "parts of results by torch's names": {"linalg": 1},
     "captures that come back with the attributes that they were made with": {"runtime": 5, "nn": 1},
     # draws and probabilities that were wrong, silently, or never ended, of small and of large numbers
