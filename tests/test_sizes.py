@@ -35,6 +35,8 @@ ROOMS = {
 FEATURES: dict[str, dict[str, int]] = {
     # gradients of leaves that changed, and were read under no_grad, were lost silently; leaves of leaves grew
     "gradients of leaves that change, and leaves of leaves": {"transforms": 1, "tensor": 1, "runtime": 2},
+    # gradients of uses while a leaf was frozen, or of a tensor whose memory it shows, were added to it silently
+    "leaves that are frozen, or show others' memory": {"runtime": 3},
     "zeros below zero, which jit took for 0.0": {"runtime": 1},
     "products of two transforms, which were wrong silently": {"(top)": 1},
     # each was traced, planned and called anew in each round, and a chain's launches computed again what others had

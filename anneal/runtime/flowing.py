@@ -51,7 +51,8 @@ def trace(record: Recording) -> Callable[[Recording], Flowing] | str:
     if any(id(t) not in passing and (is_realized(t.uop) or any(t is s for s in state)) for t in roots):
         return "it gives a view of a tensor that others see"
     graphs = [*lazy.values(), *[t.uop for t in state]]
-    whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE])  # memory in a symbolic shape
+    # memory in a symbolic shape
+    whole = dict.fromkeys([u for u in toposort(graphs) if u.tag == WHOLE and u.op is Op.SHRINK])
     order = toposort(graphs, until=whole.__contains__)
     wanting = set(map(shown, here.tensors.live_nodes()))
     sizes: Known = {}

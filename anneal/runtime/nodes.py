@@ -109,6 +109,46 @@ def is_computed_late(t: Handle) -> bool:
     return u.op is not Op.PARAM
 
 
+def freeze(t: Handle) -> None:
+    """Have no gradient flow from here on to what a tensor shows, whoever wants one of that later.
+
+    Args:
+        t: the tensor.
+    """
+    u = t.uop
+    if u.tag != WHOLE:
+        t.uop = UOp(Op.DETACH, u.dtype, (u,), None, WHOLE)
+
+
+def is_frozen(u: UOp) -> bool:
+    """True for a node that `freeze` gave.
+
+    Args:
+        u: the node.
+    """
+    return u.op is Op.DETACH and u.tag == WHOLE
+
+
+def has_twin(x: Handle) -> bool:
+    """True if gradients of a leaf and of another tensor that shows the same memory cannot be told apart. One that
+    wants none, and was not used, is frozen.
+
+    Args:
+        x: the leaf.
+    """
+    storage = storage_of(x.uop)
+    if storage is None:
+        return False
+    leaf, base = storage.leaf and storage.leaf(), base_of(x.uop)
+    for other in leaf, storage.owner():
+        if other is not None and other is not x and other.late is None and base_of(other.uop) is base:
+            if other._wants or other._used:
+                return True
+            freeze(other)
+    storage.leaf = ref(x)
+    return False
+
+
 def call_of(u: UOp) -> Any:
     """The captured call of which memory is a result, whose backward is its own (`flowing.py`); None of other memory.
 

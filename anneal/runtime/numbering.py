@@ -25,7 +25,7 @@ from anneal.uop import Known, Line, Op, Recent, Src, UOp, arena, by_rule, line_o
 _ROUNDS = 8  # of a loop, after which it is told that it makes calls anew
 _LET_GO = 64 << 20  # bytes of memory that is held for a numbering before a look at who needs it
 _ONES = bytes.maketrans(b"01", b"\0\1")  # of the text of a number: its ones
-_PARAM, _BUFFER, _CONTIGUOUS, _RESHAPE = Op.PARAM, Op.BUFFER, Op.CONTIGUOUS, Op.RESHAPE
+_PARAM, _BUFFER, _CONTIGUOUS, _RESHAPE, _DETACH = Op.PARAM, Op.BUFFER, Op.CONTIGUOUS, Op.RESHAPE, Op.DETACH
 
 _moved: Recent[tuple[Any, ...], Any] = Recent(1 << 13)  # templates in other numberings, and over what is kept
 _holes: Recent[Any, UOp] = Recent(1 << 13)  # templates of memory, and of views of it
@@ -139,7 +139,11 @@ class Numbering:
             return found
         flat = u.src[0] if u.op is _RESHAPE else u
         if flat.op is not _BUFFER:
-            return self.learn(u) if u.weak else u
+            if flat.op is not _DETACH or flat is not u:
+                return self.learn(u) if u.weak else u
+            key = self.template(u.src[0]), u.tag  # that of a frozen leaf, as a rule
+            found = self.known[u] = _holes[key] = _holes[key] or UOp(_DETACH, u.dtype, key[:1], None, u.tag)
+            return found
         storage = flat.arg
         hole = self.known.get(flat)
         if hole is None:
@@ -321,8 +325,7 @@ class Numbering:
         return found
 
     def node(self, template: UOp) -> UOp:
-        """The node of a template: the one that the op would have made. Raises LookupError where the memory was let go,
-        since no tensor is late here that needs it."""
+        """The node of a template, as the op would have made it. Raises LookupError where its memory was let go."""
         with EXPANDING:
             found = self.nodes.get(template)
             if found is None:
@@ -395,9 +398,7 @@ class Numbering:
             self.known, self.nodes, self.tensors = {}, {}, live
 
     def asked(self) -> None:
-        """Note that a late tensor is used after the numbering ended: the results of captured calls would be computed a
-        second time.
-        """
+        """Note that a late tensor is used after the numbering ended: captured calls would be computed a second time."""
         for history in self.calls:
             history.missed()
 
@@ -473,7 +474,7 @@ class Late:
                     raise
                 return t.uop  # another thread has computed it
             t.uop, t.late = u, None
-            if t._wants and self.template in self.numbering.used:
+            if self.template in self.numbering.used:
                 t._used = SEEN
             if self.numbering.retired:
                 if t._wants and not t._spent:

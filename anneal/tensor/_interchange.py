@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Hashable, Sequence
 from copy import deepcopy
 from importlib import import_module
@@ -59,18 +58,6 @@ def set_data(x: Tensor, value: Any) -> None:
         x.requires_grad_()  # a node of its own: equal ones are one
     if other._base is not None:
         x._part_of(value, other._base.step)
-
-
-def has_twin(x: Tensor) -> bool:
-    """True if another leaf shows the same memory: a tensor that became a parameter twice."""
-    storage = runtime.storage_of(x.uop)
-    if storage is None:
-        return False
-    other = None if storage.leaf is None else storage.leaf()
-    if other is not None and other is not x and other._wants and other.late is None and other.uop is x.uop:
-        return True
-    storage.leaf = weakref.ref(x)
-    return False
 
 
 def retains_grad(x: Tensor) -> bool:

@@ -23,9 +23,9 @@ from anneal.ops import (  # isort: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
-    SEEN, UNSEEN, Fun, Handle, Inside, JitError, bound_shape, default_device, forbid_in_jit, here, host_storage,
-    at_once, is_chain, is_computed_late, made_number, needed, note_assigned, note_become, note_made, register_late,
-    resolve_device, seen, storage_of,
+    SEEN, UNSEEN, Fun, Handle, Inside, JitError, at_once, bound_shape, default_device, forbid_in_jit, freeze, has_twin,
+    here, host_storage, is_chain, is_computed_late, is_frozen, made_number, needed, note_assigned, note_become,
+    note_made, register_late, resolve_device, seen, storage_of,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._shown import grad_fn, html, text
@@ -164,12 +164,10 @@ class Tensor(Methods):
     def _new(self, u: UOp, *others: Tensor) -> Tensor:
         """The tensor of a node made from this tensor and `others`."""
         t = _plain(self._made, u, self._device)
-        wants = self._wants
+        wants, self._used = self._wants, UNSEEN
         for o in others:
-            if o._wants:
-                wants, o._used = True, UNSEEN
+            wants, o._used = wants or o._wants, UNSEEN
         if wants:
-            self._used = UNSEEN
             if not here.grad:
                 t.uop = detached(u)
             elif u.dtype.is_float:
@@ -353,22 +351,29 @@ class Tensor(Methods):
             )
         if not requires_grad and not self._leaf:
             raise GradientError("requires_grad: only a leaf can decline its gradient; use .detach()")
-        if self._wants is not requires_grad:
-            here.tensors.flags += 1
-        self._wants = requires_grad
-        if requires_grad and self._leaf:
-            if storage_of(self.uop) is None and not at_once(vars(here)) and is_chain(self.uop):
+        turns, before, leaves = self._wants is not requires_grad, self.uop, here.tensors.leaves
+        lazy = storage_of(before) is None and not at_once(vars(here))
+        here.tensors.flags += turns
+        if turns and not requires_grad:
+            if lazy and self._used:
                 self.realize()
-            if storage_of(self.uop) is None and self.uop.tag is None:
-                # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
-                held = memory_of_constant(self.uop, self._device)
-                self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf") if held is None else held
-                self._own()
-            elif interchange.has_twin(self):
-                self.uop = self._leaf_of(self.uop)  # two parameters of one tensor have a gradient each
-            here.tensors.leaves[id(self)] = self
-        else:
-            here.tensors.leaves.pop(id(self), None)
+            freeze(self)
+        self._wants = requires_grad
+        if not requires_grad or not self._leaf:
+            leaves.pop(id(self), None)
+            return self
+        leaves[id(self)] = self
+        if known := is_frozen(before):
+            self.uop = before.src[0]
+        elif lazy and is_chain(before):
+            self.realize()
+        if storage_of(self.uop) is None and self.uop.tag is None:
+            # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
+            held = memory_of_constant(self.uop, self._device)
+            self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf") if held is None else held
+            self._own()
+        elif (turns and self._used and not known) or has_twin(self):
+            self.uop = self._leaf_of(self.uop)  # no gradient of it flows to what else shows the memory
         return self
 
     def _set_wants(self, value: Any) -> None:

@@ -1,0 +1,199 @@
+"""Programs whose gradients once were not torch's, silently: `python -m tests.transforms.gradient_programs` writes
+`gradient_programs.json`, what they give with torch."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_suffix(".json")
+PROGRAMS: dict[str, Callable[..., list[Any]]] = {}
+
+
+def program(f: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """A program: of the library, two leaves and a tensor that is none."""
+    PROGRAMS[f.__name__] = f
+    return f
+
+
+def run(T: Any, name: str) -> list[Any]:
+    """The results of a program."""
+    w, v = (T.tensor(values, requires_grad=True) for values in ([1.0, 2.0], [3.0, 4.0]))
+    found = PROGRAMS[name](T, w, v, T.tensor([0.5, -2.0]))
+    return [r.reshape(-1).tolist() if hasattr(r, "reshape") else r for r in found]
+
+
+# -- leaves that are frozen, and thawed -------------------------------------------------------------------------------
+
+
+@program
+def used_while_frozen(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    w.requires_grad_(False)
+    a = w * v
+    w.requires_grad_(True)
+    a.sum().backward()
+    return [w.grad, v.grad]
+
+
+@program
+def used_before_and_while_frozen(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a = w * v
+    w.requires_grad = False
+    b = w * v
+    w.requires_grad = True
+    (a + 2 * b).sum().backward()
+    return [w.grad, v.grad]
+
+
+@program
+def frozen_after_its_use(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a = w * v
+    w.requires_grad_(False)
+    a.sum().backward()
+    return [w.grad, v.grad]
+
+
+@program
+def values_and_views_of_a_frozen_leaf(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    w.requires_grad_(False)
+    h, view = w * 2, w.reshape(2, 1)
+    w.requires_grad_(True)
+    (h * v + view.sum(1) * v + w * w).sum().backward()
+    return [w.grad, v.grad]
+
+
+@program
+def a_lazy_leaf(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    w = (x * 3).requires_grad_()
+    a = w * v
+    w.requires_grad_(False)
+    b = w * v
+    read = w.tolist()
+    c = w * v
+    w.requires_grad_(True)
+    (a + 2 * b + 3 * c + 10 * w).sum().backward()
+    return [read, w.grad, v.grad]
+
+
+@program
+def changed_while_frozen(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    w.requires_grad_(False)
+    w.mul_(2)
+    w.data = w * x
+    a = w * v
+    w.requires_grad_(True)
+    (a + w).sum().backward()
+    return [w, w.grad, v.grad]
+
+
+@program
+def a_leaf_of_a_frozen_one(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    w.requires_grad_(False)
+    d = w.detach().requires_grad_()
+    w.requires_grad_(True)
+    (d * v + w * v * 5).sum().backward()
+    return [d.grad, w.grad, v.grad]
+
+
+@program
+def by_autograd_grad(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    w.requires_grad_(False)
+    a = w * v
+    w.requires_grad_(True)
+    return list(T.autograd.grad(a.sum(), [w, v], allow_unused=True))
+
+
+@program
+def a_frozen_module(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    m = T.nn.Linear(2, 2)
+    with T.no_grad():
+        for p in m.parameters():
+            p.fill_(0.5)
+    m.requires_grad_(False)
+    y = m(v)
+    m.requires_grad_(True)
+    (y + m(v) * 3).sum().backward()
+    return [v.grad, m.weight.grad, m.bias.grad]
+
+
+@program
+def frozen_in_turn(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a, b = T.optim.SGD([w], lr=0.125), T.optim.SGD([v], lr=0.125, momentum=0.5)
+    found: list[Any] = []
+    for _ in range(5):
+        w.requires_grad_(False)
+        loss = (w * v * v).sum()
+        w.requires_grad_(True)
+        b.zero_grad()
+        loss.backward()
+        b.step()
+        found += [w.grad, loss.detach()]
+        a.zero_grad()
+        (w * w * v.detach()).sum().backward()
+        a.step()
+        found.append(w.grad.clone())
+        a.zero_grad()
+    return [*found, w, v]
+
+
+# -- leaves that show the memory of other tensors ---------------------------------------------------------------------
+
+
+@program
+def used_before_it_wants(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a = x * v
+    x.requires_grad_()
+    (a + x * v * 5).sum().backward()
+    return [x.grad, v.grad]
+
+
+SHARED: dict[str, Callable[..., Any]] = {
+    "detach": lambda T, x: x.detach().requires_grad_(),
+    "clone": lambda T, x: x.clone().requires_grad_(),
+    "Parameter": lambda T, x: T.nn.Parameter(x),
+    "view": lambda T, x: x.view(2, 1).requires_grad_(),
+}
+
+
+def shared(kind: str, when: str) -> None:
+    """A program in which the tensor, beside a leaf that shows its memory, is used before or after."""
+
+    def f(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+        a = x * v * 5 if when == "before" else None
+        d = SHARED[kind](T, x)
+        a = x * v * 5 if a is None else a
+        (d.reshape(2) * v + a).sum().backward()
+        return [d.grad, v.grad]
+
+    PROGRAMS[f"{kind}_used_{when}"] = f
+
+
+for _kind in SHARED:
+    shared(_kind, "before")
+    shared(_kind, "after")
+
+
+@program
+def a_leaf_of_values_in_each_round(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    found = []
+    for _ in range(5):
+        d = x.detach().requires_grad_()
+        (d * v + x * v * 5).sum().backward()
+        found.append(d.grad)
+    return [*found, v.grad]
+
+
+def main() -> None:
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = [f"{json.dumps(name)}:{json.dumps(run(torch, name), separators=(',', ':'))}" for name in PROGRAMS]
+    TABLE.write_text("{" + ",\n".join(rows) + "}\n")
+
+
+if __name__ == "__main__":
+    main()
