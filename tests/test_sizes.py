@@ -37,6 +37,8 @@ FEATURES: dict[str, dict[str, int]] = {
     "gradients of leaves that change, and leaves of leaves": {"transforms": 1, "tensor": 1, "runtime": 2},
     # gradients of uses while a leaf was frozen, or of a tensor whose memory it shows, were added to it silently
     "leaves that are frozen, or show others' memory": {"runtime": 3},
+    # functions of the user's and hooks were called for each of several results, and inputs
+    "gradients of several results, and by what is between, in one pass": {"transforms": 4},
     "zeros below zero, which jit took for 0.0": {"runtime": 1},
     "products of two transforms, which were wrong silently": {"(top)": 1},
     # each was traced, planned and called anew in each round, and a chain's launches computed again what others had

@@ -139,8 +139,9 @@ def has_twin(x: Handle) -> bool:
     storage = storage_of(x.uop)
     if storage is None:
         return False
-    leaf, base = storage.leaf and storage.leaf(), base_of(x.uop)
-    for other in leaf, storage.owner():
+    others: list[Any] = [storage.leaf and storage.leaf(), storage.owner()]
+    base = base_of(x.uop)
+    for other in others:
         if other is not None and other is not x and other.late is None and base_of(other.uop) is base:
             if other._wants or other._used:
                 return True

@@ -141,8 +141,8 @@ class Numbering:
         if flat.op is not _BUFFER:
             if flat.op is not _DETACH or flat is not u:
                 return self.learn(u) if u.weak else u
-            key = self.template(u.src[0]), u.tag  # that of a frozen leaf, as a rule
-            found = self.known[u] = _holes[key] = _holes[key] or UOp(_DETACH, u.dtype, key[:1], None, u.tag)
+            frozen = self.template(u.src[0]), u.tag  # as a rule
+            found = self.known[u] = _holes[frozen] = _holes[frozen] or UOp(_DETACH, u.dtype, frozen[:1], None, u.tag)
             return found
         storage = flat.arg
         hole = self.known.get(flat)

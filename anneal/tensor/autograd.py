@@ -11,8 +11,8 @@ from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
 from anneal.runtime import Fun, earlier_nodes, flat, here, note_call
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import ended, gradient, hooked, leaf_nodes, releasing, set_apart, taken
-from anneal.uop import Src, UOp, const
+from anneal.transforms import backward_of, ended, hooked, leaf_nodes, of_several, releasing, set_apart, taken
+from anneal.uop import Src, const
 
 __all__ = [
     "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "save_on_cpu",
@@ -123,26 +123,18 @@ def grad(
     _check_graph(results, targets)
     set_apart(targets if not any(y._spent for y in results) else ())
     seeds = _seeds(results, grad_outputs)
-    found: list[UOp | None] = [None] * len(targets)
-    # What stands on the way to another input has its gradient by itself.
-    places = range(len(targets))
-    groups = [places] if all(t.is_leaf for t in targets) else [places[i : i + 1] for i in places]
     retain = create_graph if retain_graph is None else retain_graph
     if here.recordings and not retain:
         for t in results:
             here.recordings[-1].note_passed(t)
+    rest = results, create_graph, allow_unused, materialize_grads
     with releasing(retain, create_graph):
-        known = None if create_graph or len(results) * len(groups) > 1 else taken(results[0], seeds[0], targets)
-        rest = create_graph, allow_unused, materialize_grads
+        known = None if create_graph else taken(results, seeds, targets)
         if known is not None:
-            return tuple([_given(t, g, results, *rest) for t, g in zip(targets, known)])
-        for result, seed in zip(results, seeds):
-            for group in groups:
-                nodes = [(i, n) for i in group for n in _nodes_of(targets[i])]
-                for (i, _), g in zip(nodes, gradient([(result.uop, seed.uop)], [n for _, n in nodes])):
-                    if g is not None:
-                        found[i] = g if (before := found[i]) is None else before + g
-        made = tuple([_given(t, g if g is None else hooked(t, g), results, *rest) for t, g in zip(targets, found)])
+            return tuple([_given(t, g, *rest) for t, g in zip(targets, known)])
+        live = [(t, _nodes_of(t)) for t in targets]
+        found = of_several([(t.uop, seed.uop) for t, seed in zip(results, seeds)], live)
+        made = tuple([_given(t, g if g is None else hooked(t, g), *rest) for t, g in zip(targets, found)])
     return _noted(made, results, targets, grad_outputs) if create_graph else made
 
 
@@ -213,11 +205,13 @@ def backward(
     weights = [None] * len(results) if grad_tensors is None else _list(grad_tensors)
     if len(weights) != len(results):
         raise ShapeError(f"autograd.backward: {len(weights)} grad_tensors for {len(results)} tensors")
-    kept = create_graph if retain_graph is None else retain_graph
-    for n, (t, w) in enumerate(zip(results, weights)):
+    for t in results:
         if not isinstance(t, Tensor):
             raise DTypeError(f"autograd.backward: takes tensors, not {t!r}")
-        t.backward(w, kept or n + 1 < len(results), create_graph, inputs)
+    if len(results) == 1:
+        results[0].backward(weights[0], retain_graph, create_graph, inputs)
+    elif results:
+        backward_of(results, weights, retain_graph, create_graph, inputs)
 
 
 def _given(

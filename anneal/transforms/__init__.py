@@ -8,7 +8,7 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.transforms.accumulate import backward, take_results, taken, zero_gradient
+from anneal.transforms.accumulate import backward, backward_of, of_several, take_results, taken, zero_gradient
 from anneal.transforms.batching import BATCHING, vmap
 from anneal.transforms.custom import (
     Function,
@@ -32,7 +32,7 @@ from anneal.transforms.hooks import (
 )
 from anneal.transforms.loops import computed_again, cond, fori_loop, scan, while_loop
 from anneal.transforms.trace import Trace, leaf_nodes, paths_of, tree_leaves, tree_map
-from anneal.transforms.walks import derivative_of, ended, gradient, stand_in
+from anneal.transforms.walks import derivative_of, ended, stand_in
 
 if TYPE_CHECKING:
     from anneal.transforms.captured import captured_backward
@@ -40,10 +40,10 @@ else:  # what computes is imported when something is computed
     __getattr__ = opened_later(__name__)
 
 __all__ = [
-    "BATCHING", "Function", "FunctionCtx", "RemovableHandle", "Trace", "attached", "backward", "captured_backward",
-    "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop", "grad", "gradient",
-    "hessian", "hooked", "jacfwd", "jacrev", "jvp", "leaf_nodes", "once_differentiable", "paths_of",
-    "register_hook", "register_post_accumulate_grad_hook", "releasing", "retain_grad", "retains_grad",
+    "BATCHING", "Function", "FunctionCtx", "RemovableHandle", "Trace", "attached", "backward", "backward_of",
+    "captured_backward", "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop",
+    "grad", "hessian", "hooked", "jacfwd", "jacrev", "jvp", "leaf_nodes", "of_several", "once_differentiable",
+    "paths_of", "register_hook", "register_post_accumulate_grad_hook", "releasing", "retain_grad", "retains_grad",
     "scan", "set_apart", "stand_in", "take_results", "taken", "tree_leaves", "tree_map", "value_and_grad", "vjp",
     "vmap", "wants_gradient", "while_loop", "zero_gradient",
 ]  # fmt: skip

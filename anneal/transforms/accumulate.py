@@ -16,7 +16,7 @@ from anneal.ops import checked, is_tensor
 from anneal.ops.nodes import reshape, spread
 from anneal.runtime import Inside, Late, Numbering, base_of, call_of, has_leaf, here, is_realized, shown, storage_of
 from anneal.schedule import BUILDING
-from anneal.transforms.hooks import after_accumulation, hooked, releasing, set_apart
+from anneal.transforms.hooks import after_accumulation, hooked, releasing, retains_grad, set_apart
 from anneal.transforms.trace import leaf_nodes, leaves
 from anneal.transforms.walks import STOPS, added, backward_phase, ended, gradient as gradient_of, is_own, number_of
 from anneal.uop import Nodes, Op, Some, Src, UOp, const, toposort
@@ -82,36 +82,53 @@ def backward(
     >>> w.grad
     Tensor([2., 4.], dtype=float32)
     """
+    backward_of([result], [gradient], retain_graph, create_graph, inputs)
+
+
+def backward_of(
+    results: list[Tensor], gradients: Sequence[Any], retain_graph: bool | None, create_graph: bool, inputs: Any
+) -> None:
+    """`backward` of several results at once: a function of the user's, or a hook, on the way from several is called
+    once.
+
+    Args:
+        results: the tensors. gradients: what to multiply each with.
+        retain_graph, create_graph, inputs: as for `backward`.
+    """
     retain = create_graph if retain_graph is None else retain_graph
-    seed = _seed(result, gradient)
-    _check(result)
+    seeds = list(map(_seed, results, gradients))
+    list(map(_check, results))
     # one thread at a time: gradients of one leaf from several threads add up, and no capture records another thread's
     # work
-    effects = here.effects
-    device, moved = result._device, here.tensors.moved  # gradients may come back to other devices
+    effects, first = here.effects, results[0]
+    device, moved = first._device, here.tensors.moved or len(results) > 1  # gradients may come back to other devices
     with BUILDING, releasing(retain, create_graph):
-        passed = runtime.passed_calls(result)
+        passed: list[Any] = []
+        for t in results:
+            passed += runtime.passed_calls(t)
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if moved or t._device == device]
         numbering = None if create_graph or not all([t._leaf for t in live]) else runtime.numbering_of()  # noqa: C419
-        reached = None if numbering is None else _known(numbering, result, seed, live, retain)
+        reached = None if numbering is None else _known(numbering, results, seeds, live, retain)
         if not reached and not (reached is False and here.effects != effects):
-            reached = _added(result if create_graph else None, [(result.uop, seed.uop)], _nodes_of(live, result))
+            pairs = [(t.uop, seed.uop) for t, seed in zip(results, seeds)]
+            reached = _added(first if create_graph else None, pairs, _nodes_of(live, results))
     if not reached and (inputs is None or not live):
         raise GradientError(
-            f"backward: no gradient flows from {_text(result)} to a leaf: every path passes detach(), an integer or a "
+            f"backward: no gradient flows from {_text(first)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was freed since"
         )
     _call_after()
     if not retain:
         for call in passed:
             call.spend()
-        if here.recordings:
-            here.recordings[-1].note_passed(result)
-        result._spent = not result._leaf
-        # no backward comes this way again: a list of losses must not keep every step's graph and parameters alive
-        if result._spent and result.late is None and (memory := storage_of(result.uop)) is not None:
-            memory.made_by, memory.spent = None, True
-        here.backwards.append(weakref.ref(result))
+        for result in results:
+            if here.recordings:
+                here.recordings[-1].note_passed(result)
+            result._spent = not result._leaf
+            # a list of losses must not keep every step's graph and parameters alive
+            if result._spent and result.late is None and (memory := storage_of(result.uop)) is not None:
+                memory.made_by, memory.spent = None, True
+            here.backwards.append(weakref.ref(result))
         del here.backwards[:-_KEPT]
 
 
@@ -122,14 +139,14 @@ def _call_after() -> None:
         call()
 
 
-def _nodes_of(leaves: list[Tensor], result: Tensor, below: Any = None) -> Live:
+def _nodes_of(leaves: list[Tensor], results: list[Tensor], below: Any = None) -> Live:
     """The leaves that graphs may have, with their nodes; of earlier ones that are memory those that may be `below` the
-    result. Raises GradientError for two leaves of one node."""
+    results. Raises GradientError for two leaves of one node."""
     own = [
         (t, (t.uop,) if t._alias is None else leaf_nodes(t))
         for t in leaves
         # no graph reads the present value of a late leaf that no op was called with
-        if t.late is None or t.late.is_used() or t is result
+        if t.late is None or t.late.is_used() or id(t) in map(id, results)
     ]
     changed = runtime.earlier_nodes(leaves, below)
     several = [n for _, group in own for n in group]
@@ -162,21 +179,15 @@ def _list(inputs: Tensor | Sequence[Tensor]) -> list[Tensor]:
 def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live) -> bool:
     """Add the gradients to those of the leaves, given the cotangents of some nodes; whether there is one. Those of a
     result that gradients are to flow `through` want gradients themselves."""
-    # what stands on the way to another input has its gradient by itself
-    apart = len(live) > 1 and any(not t._leaf for t, _ in live)
-    nodes = [n for _, group in live for n in group]
-    found = iter([gradient_of(seeds, [n])[0] for n in nodes] if apart else gradient_of(seeds, nodes))
-    made = []
-    for t, group in live:
-        several = [g for g in [next(found) for _ in group] if g is not None]
-        if several:
-            made.append((t, added(several)))
+    made = [(t, g) for (t, _), g in zip(live, of_several(seeds, live)) if g is not None]
     # gradients of captured calls are in memory: they are added at once, not when all of them are there
     sums = [t._grad for t, g in made if is_own(g) and t._grad is not None and not isinstance(t._grad, Inside)]
     if any(not is_realized(g.uop) for g in sums):
         runtime.realize(sums)
     for t, g in made:
-        g = hooked(t, g)
+        if retains_grad(t, True):
+            continue
+        g = hooked(t, g, True)
         if isinstance(t._grad, Inside) and (not here.recordings or t._grad.value is None):
             t._grad = Inside()  # the sum stays there, too
             for recording in here.recordings[-1:]:
@@ -189,64 +200,76 @@ def _added(through: Tensor | None, seeds: Sequence[tuple[UOp, UOp]], live: Live)
     return bool(made)
 
 
-def taken(result: Tensor, seed: Tensor, leaves: list[Tensor]) -> list[Tensor | None] | None:
+def of_several(seeds: Sequence[tuple[UOp, UOp]], live: Live) -> list[UOp | None]:
+    """The gradient of each of some tensors, which may stand on the way to each other.
+
+    Args:
+        seeds: as for `gradient`. live: the tensors, with their nodes.
+    """
+    nodes = [n for _, group in live for n in group]
+    through = {base_of(n) for t, group in live for n in group if not t._leaf} if len(nodes) > 1 else ()
+    found = iter(gradient_of(seeds, nodes, through))
+    several = [[g for g in [next(found) for _ in group] if g is not None] for _, group in live]
+    return [added(gs) if gs else None for gs in several]
+
+
+def taken(results: list[Tensor], seeds: list[Tensor], leaves: list[Tensor]) -> list[Tensor | None] | None:
     """The gradients of leaves, where they follow from templates; None where they do not. Nothing is added.
 
     Args:
-        result: what they are gradients of.
-        seed: its cotangent.
+        results: what they are gradients of. seeds: the cotangents of these.
         leaves: tensors; for one with hooks, or that is no leaf, the answer is None.
     """
     numbering = runtime.numbering_of()
     if numbering is None or [t for t in leaves if not t._leaf or id(t) in here.tensors.hooked]:
         return None
-    found: Any = _known(numbering, result, seed, leaves, True, False)
+    found: Any = _known(numbering, results, seeds, leaves, True, 0)
     return None if found is None else [found.get(id(t)) for t in leaves]
 
 
 def _known(
-    numbering: Numbering, result: Tensor, seed: Tensor, leaves: list[Tensor], retain: bool, adds: bool = True
+    numbering: Numbering, results: list[Tensor], seeds: list[Tensor], leaves: list[Tensor], retain: bool, adds: Any = 1
 ) -> Any:
     """`_added` where the gradients' nodes follow from templates; None where they do not, and nothing was added.
 
     The gradients of a captured call do, with what it keeps. Of several calls the cotangents of the results do, which
     are computed then, with the result itself.
     """
-    root, weight = numbering.all_of((result, seed))
-    origins = numbering.origins(root)
+    result, both = results[0], numbering.all_of([*results, *seeds])
+    roots, holes, origins = both[: len(results)], list[UOp](), list[UOp]()
+    for root in roots:
+        origins += numbering.origins(root)
     known = numbering.known
     calls: dict[UOp, PendingCall] = {}
     joined: list[PendingCall] = []
-    holes: list[UOp] = []
     if numbering.passed:
-        calls = _calls_below(numbering, root, origins)
-        joined = _joined(calls, (root, weight, *origins), leaves)
+        calls = _calls_below(numbering, roots, origins)
+        joined = _joined(calls, (*both, *origins), leaves)
         holes = numbering.templates([u for call in joined for u in call.memory()])
-    seen = _in_memory(numbering, leaves) or _seen(numbering, (root, *origins), _nodes_of(leaves, result, known))
-    before = [t._grad for t, _, _ in seen]
+    seen = _in_memory(numbering, leaves) or _seen(numbering, (*roots, *origins), _nodes_of(leaves, results, known))
     hooks = here.tensors.hooked
     if (
         (hooks and any(id(t) in hooks and (calls or t._hooks.before) for t, _, _ in seen))
-        or Inside in map(type, before)
+        or Inside in [type(t._grad) for t, _, _ in seen]
         or len({id(t) for t, _, _ in seen}) < len(seen)
         or (calls and not (adds and (joined or _calls_no_python(numbering.leaves))))
     ):
         return None
     ends, ways = [] if joined else list(calls), []
-    inputs = [root, weight, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
+    inputs = [*both, *holes, *[u for _, _, u in seen], *map(known.__getitem__, ends), *origins]
     if joined:
         ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()]
         ways += [way for call in joined for way in call.ways(joined)]
-    key = (backward, adds, len(origins), *ways, *[n.shape for _, n, _ in seen])
+    key = (backward, adds, len(roots), len(origins), *ways, *[n.shape for _, n, _ in seen])
     made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
         with ExitStack() as stack:
             for call in joined:
                 stack.enter_context(call.joined())
-            now = here.numbering() is numbering
-            pair = (numbering.node(root), numbering.node(weight)) if now else (result.uop, seed.uop)
-            grads = gradient_of([pair], [*[n for _, n, _ in seen], *ends])
+            us = map(numbering.node, both) if here.numbering() is numbering else [t.uop for t in (*results, *seeds)]
+            nodes: list[Any] = list(us)
+            grads = gradient_of(list(zip(nodes, nodes[len(results) :])), [*[n for _, n, _ in seen], *ends])
         before = [t._grad if adds else None for t, _, _ in seen]
         nodes = [None if g is None else ended(g if old is None else old.uop + g) for g, old in zip(grads, before)]
         # cotangents in the shape in which they are computed
@@ -263,7 +286,7 @@ def _known(
     for call in [] if retain else joined:
         call.joined_for_good()
     reached = (made if found is None else found[0])[: len(seen)].count(None) < len(seen)
-    return _through(result, ends, given, _nodes_of(leaves, result), retain) or reached if ends else reached
+    return _through(results, ends, given, _nodes_of(leaves, results), retain) or reached if ends else reached
 
 
 def _calls_no_python(leaves: Sequence[UOp | None]) -> bool:
@@ -412,13 +435,13 @@ def _given(
     return [None if late is None else late.tensor(result._made, result._device) for late in rows[len(seen) :]]
 
 
-def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, PendingCall]:
-    """The memory below a template that is a result of a captured call, with the call; what a gradient goes on through
+def _calls_below(numbering: Numbering, roots: Nodes, origins: Nodes) -> dict[UOp, PendingCall]:
+    """The memory below templates that is a result of a captured call, with the call; what a gradient goes on through
     has the graphs of `origins`."""
     graphs = dict(zip(origins[::2], origins[1::2], strict=True))
     found: dict[UOp, PendingCall] = {}
     seen: set[UOp] = set()
-    rest = [root]
+    rest = [*roots]
     while rest:
         for u in map(numbering.leaves.__getitem__, runtime.numbers_of(rest.pop())):
             if u is not None and u not in seen:
@@ -430,14 +453,15 @@ def _calls_below(numbering: Numbering, root: UOp, origins: Nodes) -> dict[UOp, P
     return found
 
 
-def _through(result: Tensor, calls: Nodes, given: list[Tensor | None], live: Live, retain: bool) -> bool:
+def _through(results: list[Tensor], calls: Nodes, given: list[Tensor | None], live: Live, retain: bool) -> bool:
     """Add the gradients that go through captured calls, given the cotangents of their results; whether there is one."""
     there = [(u, c) for u, c in zip(calls, given, strict=True) if c is not None]
     lazy = [c for _, c in there if number_of(c._looks) is None and (c.late is not None or not is_realized(c.uop))]
     if lazy:
         if not retain:
-            result._spent = True  # it needs no graph any more
-            lazy.append(result)
+            for result in results:
+                result._spent = True  # it needs no graph any more
+            lazy += results
         runtime.realize(lazy)
     return _added(None, [(u, reshape(c.uop, u.shape) if c.shape else c.uop) for u, c in there], live)
 

@@ -63,6 +63,7 @@ class Hooks:
     they get the tensor with its `.grad`, of any other tensor the gradient."""
 
     gone = False
+    gave: Any = None  # what the gradient became that passed them last
 
     def __init__(self, owner: Tensor) -> None:
         self.owner = weakref.ref(owner)
@@ -71,7 +72,7 @@ class Hooks:
 
     def release(self) -> None:
         """Forget the functions: they may hold the tensor, and its graph."""
-        self.gone = bool(self.before or self.after)
+        self.gone, self.gave = bool(self.before or self.after), None
         self.before.clear()
         self.after.clear()
 
@@ -200,14 +201,14 @@ def set_apart(tensors: Iterable[Tensor]) -> None:
         _used_apart(apart)
 
 
-def retains_grad(x: Tensor) -> bool:
+def retains_grad(x: Tensor, passed: bool = False) -> bool:
     """True if `backward` sets `.grad` of a tensor that is no leaf, by `retain_grad`.
 
     Args:
-        x: the tensor.
+        x: the tensor. passed: whether it has to have done so.
     """
     hooks = None if x._leaf else hooks_of(x)
-    return hooks is not None and bool(hooks.after)
+    return hooks is not None and bool(hooks.after) and (not passed or hooks in (here.hooks or ()))
 
 
 def _check(name: str, x: Tensor, hook: Any) -> None:
@@ -279,7 +280,7 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
             )
         if here.hooks is not None:
             here.hooks.append(hooks)
-        g = _called(hooks.before, given[0])
+        g = hooks.gave = _called(hooks.before, given[0])
         for keep in list(hooks.after.values()):
             keep(g)
         return [g]
@@ -322,11 +323,14 @@ def _called(hooks: dict[int, _Hook], g: Tensor) -> Tensor:
     return g
 
 
-def hooked(x: Tensor, g: UOp) -> UOp:
-    """The gradient `g` of the tensor x after its hooks."""
+def hooked(x: Tensor, g: UOp, adds: bool = False) -> UOp:
+    """The gradient `g` of the tensor x after its hooks. If it passed them on its way, `autograd.grad` gives what it was
+    before, and what `adds` to `.grad` is what it became, as in torch."""
     hooks = hooks_of(x)
-    if hooks is None or not hooks.before or hooks in (here.hooks or ()):  # or it was passed, and they were called
+    if hooks is None or not hooks.before:
         return g
+    if hooks in (here.hooks or ()):
+        return hooks.gave.uop if adds else g
     here.effects += 1
     given = x._new_plain(g if here.creates else ended(g))
     given._wants, given._leaf = here.creates, not here.creates

@@ -5,7 +5,7 @@ of shape `()` stands for the same number everywhere: the seed of a loss stays a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -55,12 +55,14 @@ def added(several: Nodes) -> UOp:
 # -- reverse mode -----------------------------------------------------------------------------------------------------
 
 
-def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes) -> list[UOp | None]:
-    """The cotangent of each of `targets`, given those of some nodes; nothing below a target is reached through it.
+def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes, through: Container[UOp] = ()) -> list[UOp | None]:
+    """The cotangent of each of `targets`, given those of some nodes; nothing below a target is reached but `through`
+    some of them.
 
     Args:
         seeds: float nodes, each with its cotangent, of its shape, or of shape `()` for the same number everywhere.
         targets: float nodes; one that none of those depends on (differentiably) gives None.
+        through: what `base_of` gives for targets that may stand on the way to others.
 
     Returns:
         One node per target, with the target's shape and dtype.
@@ -70,7 +72,7 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes) -> list[UOp | Non
     """
     nodes = list(map(base_of, targets))
     with backward_phase():
-        order = _order([root for root, _ in seeds], set(nodes))
+        order = _order([root for root, _ in seeds], {u for u in nodes if u not in through})
         spent = [u for u, _ in order if u.op is Op.BUFFER and getattr(u.arg, "spent", False)]
         grads = pull_back(seeds, *paths(order, [*nodes, *spent]))
         if not grads.keys().isdisjoint(spent):

@@ -186,6 +186,127 @@ def a_leaf_of_values_in_each_round(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
     return [*found, v.grad]
 
 
+# -- gradients of several results, and of tensors on the way to others: one pass, as in torch --------------------------
+
+
+def double(T: Any, seen: list[Any]) -> Callable[..., Any]:
+    """A function of the user's, which notes the gradients that it gets."""
+
+    class Double(T.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            return a * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            seen.extend(g.reshape(-1).tolist())
+            return g * 2
+
+    return Double.apply  # type: ignore[no-any-return]
+
+
+@program
+def a_function_on_the_way_from_several(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    y = double(T, seen)(w)
+    T.autograd.backward([(y * y).sum(), (y * 5).sum()])
+    return [w.grad, seen]
+
+
+@program
+def hooks_on_the_way_from_several(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    y = w * 2
+    for t in (y, w):
+        t.register_hook(lambda g: seen.extend(g.tolist()))
+    T.autograd.backward([(y * y).sum(), y], [None, v.detach()])
+    return [w.grad, seen]
+
+
+@program
+def a_function_of_several_results(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+
+    class Both(T.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            return a * 2, a * 3
+
+        @staticmethod
+        def backward(ctx: Any, g: Any, h: Any) -> Any:
+            seen.extend([*g.tolist(), *h.tolist()])
+            return g * 2 + h * 3
+
+    a, b = Both.apply(w)
+    T.autograd.backward([a.sum(), (b * b).sum()])
+    return [w.grad, seen]
+
+
+@program
+def gradients_of_several_by_what_is_between(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    h = w * 3
+    y = double(T, seen)(h)
+    found = T.autograd.grad([(y * y).sum(), (y * v).sum()], [h, w, v, y])
+    return [*found, seen]
+
+
+@program
+def gradients_that_are_differentiated(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    h = w * 3
+    y = double(T, seen)(h)
+    a, b = T.autograd.grad((y**3).sum(), [h, w], create_graph=True)
+    (a * b).sum().backward()
+    return [a.detach(), b.detach(), w.grad, len(seen)]
+
+
+@program
+def results_on_the_way_to_each_other(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    h = w * 3
+    a = (h * h).sum()
+    found = T.autograd.grad([a, a * 2], [a, h, w], retain_graph=True)
+    T.autograd.backward([a, a * 2, a])
+    return [*found, w.grad]
+
+
+@program
+def inputs_of_backward_on_the_way(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    h = w * 3
+    h.retain_grad()
+    k = double(T, seen)(h)
+    k.register_hook(lambda g: g * 10)
+    z = (k * k).sum()
+    z.backward(inputs=[w, h], retain_graph=True)
+    z.backward(inputs=[k, h])
+    return [w.grad, h.grad, k.grad, seen]
+
+
+@program
+def a_backward_of_several_spends_all(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a, b = (w * w).sum(), (w * v).sum()
+    T.autograd.backward([a, b])
+    found = []
+    for t in (a, b):
+        try:
+            t.backward()
+            found.append(False)
+        except RuntimeError:
+            found.append(True)
+    return [*found, w.grad, v.grad]
+
+
+@program
+def steps_of_several_losses(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    o = T.optim.SGD([w, v], lr=0.125)
+    for _ in range(5):
+        o.zero_grad()
+        T.autograd.backward([(w * w).sum(), (w * v * 0.5).sum()])
+        o.step()
+    return [w, v]
+
+
 def main() -> None:
     import torch
 
