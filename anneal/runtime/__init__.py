@@ -30,7 +30,7 @@ from anneal.runtime.context import (
 )  # fmt: skip
 
 from anneal.runtime.handle import (  # isort: skip
-    SEEN, UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, lazily_earlier, mapped,
+    UNSEEN, Handle, Inside, earlier_nodes, emptied, filled, flat, is_hole, lazily_earlier, mapped,
 )  # fmt: skip
 from anneal.runtime.numbering import Late, Numbering, at_once, numbering_of, numbers_of
 from anneal.runtime.of_memory import number

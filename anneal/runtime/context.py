@@ -119,6 +119,7 @@ class _Here(threading.local):
         """Set everything to its initial state."""
         self.context: Context = context
         self.tensors: Tensors = _TENSORS  # those of all contexts
+        self.seen: int = next(self.tensors.numbers)  # marks what its calls have used
         self.outer: dict[str, Any] | None = None  # the state to go back to when the context's block ends
         # modes
         self.grad = True  # False inside `no_grad`

@@ -15,7 +15,7 @@ from anneal.uop import Op, UOp, by_rule, references
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-SEEN, UNSEEN = 1, 2  # used by calls that were noted (`uses.py`), or were not
+UNSEEN = -1  # used by calls that no thread has noted (`uses.py`), or several have
 WHOLE = "whole"  # the tag of a SHRINK that shows all of a tensor of symbolic shape in memory for the largest
 
 
@@ -201,7 +201,7 @@ class Handle:
     _grad: Any  # a handle, None, or an Inside
     _hooks: Any  # only of leaves with hooks (`Tensors.hooked`)
     _was: Any  # None, or the recipe of what was a view once, whose strides it still has
-    _used: int  # SEEN or UNSEEN once graphs may have it
+    _used: int  # once graphs may have it UNSEEN, or the number of the thread that has noted its calls
 
     if TYPE_CHECKING:
         requires_grad: bool

@@ -15,7 +15,7 @@ from anneal import rewrite, settings
 from anneal.backend import nothing
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here
-from anneal.runtime.handle import SEEN, Handle, Ref
+from anneal.runtime.handle import UNSEEN, Handle, Ref
 
 from anneal.runtime.nodes import (  # isort: skip
     FIRST, HOLE, LEAF, LEARNED, MAX_LINES, call_of, has_leaf, is_realized, keep, mask_of, shown,
@@ -85,7 +85,7 @@ class Numbering:
         tag = _tags[home]
         if tag is None:
             tag = _tags[home] = (HOLE, home)
-        self.tag: tuple[Any, ...] = tag
+        self.tag, self.seen = tag, here.seen
         self.leaves: list[UOp | None] = []
         self.known: Known = {}
         self.nodes: Known = {}
@@ -227,7 +227,7 @@ class Numbering:
 
     def read(self, tensors: Iterable[Handle]) -> list[UOp] | None:
         """The templates of tensors that an op is called with; None if one of them is open (`is_open`)."""
-        out = []
+        out, seen = [], self.seen
         for t in tensors:
             late = t.late
             if late and late.numbering is self:
@@ -236,8 +236,8 @@ class Numbering:
             else:
                 plain = late is None and (t._base is None or t._wants)
                 template = self.template(t.uop) if plain else self.of(t)
-                if not t._used:
-                    t._used = SEEN
+                if t._used != seen:
+                    t._used = UNSEEN if t._used else seen
                 mask = LEARNED.masks.get(template)
                 if (mask_of(template) if mask is None else mask) & 1:
                     return None
@@ -475,7 +475,7 @@ class Late:
                 return t.uop  # another thread has computed it
             t.uop, t.late = u, None
             if self.template in self.numbering.used:
-                t._used = SEEN
+                t._used = t._used or self.numbering.seen
             if self.numbering.retired:
                 if t._wants and not t._spent:
                     LEARNED.leave(u, self.line)

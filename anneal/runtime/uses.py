@@ -14,7 +14,7 @@ from weakref import ref
 from anneal.errors import GradientError
 from anneal.rewrite import rebuild
 from anneal.runtime.context import here, modes
-from anneal.runtime.handle import SEEN, UNSEEN, Handle, Handles, Ref, emptied, filled, flat
+from anneal.runtime.handle import UNSEEN, Handle, Handles, Ref, emptied, filled, flat
 from anneal.runtime.nodes import base_of, is_computed_late, is_realized, sources_of, storage_of, with_lines
 from anneal.runtime.numbering import Log, Numbering, numbering_of
 from anneal.uop import Nodes, Some, UOp, toposort
@@ -73,7 +73,7 @@ class Unknown:
         self.n, self.became = n, []  # type: ignore[var-annotated]  # tensors that the call gave other values
         self.tensors = [t for t in flat(args) if isinstance(t, Handle) and t._wants]
         self.nodes = [t.uop for t in self.tensors]
-        self.used = [t._used or SEEN for t in self.tensors]
+        self.used = [t._used or n.seen for t in self.tensors]
 
     def made_by(self, run: Run, args: Args, options: Options, ends: bool = True) -> Any:
         """The result of the call, which is noted with it if it `ends` here."""

@@ -23,7 +23,7 @@ from anneal.ops import (  # isort: skip
 from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, reshape, weak_const, weak_dtype
 
 from anneal.runtime import (  # isort: skip
-    SEEN, UNSEEN, Fun, Handle, Inside, JitError, at_once, bound_shape, default_device, forbid_in_jit, freeze, has_twin,
+    UNSEEN, Fun, Handle, Inside, JitError, at_once, bound_shape, default_device, forbid_in_jit, freeze, has_twin,
     here, host_storage, is_chain, is_computed_late, is_frozen, made_number, needed, note_assigned, note_become,
     note_made, register_late, resolve_device, seen, storage_of,
 )  # fmt: skip
@@ -535,7 +535,7 @@ class Tensor(Methods):
             return
         late, computed = self.late, is_computed_late(self) and not self._leaf
         if late is not None and late.is_used():
-            self._used = SEEN
+            self._used = self._used or late.numbering.seen
         old = late.as_origin() if late is not None and computed else self.uop
         self.uop, self.late = view, None
         if computed or storage_of(old) is None:

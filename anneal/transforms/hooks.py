@@ -13,7 +13,7 @@ from typing import Any
 from anneal.errors import GradientError
 from anneal.names import Tensor
 from anneal.ops import checked, is_tensor, no_grad, said
-from anneal.runtime import UNSEEN, KnownCalls, here, make_again, outdate_captures, sources_of, storage_of
+from anneal.runtime import KnownCalls, here, make_again, outdate_captures, sources_of, storage_of
 from anneal.transforms.custom import attached
 from anneal.transforms.walks import derivative_of, ended
 from anneal.uop import Op, UOp, arena, unique
@@ -160,10 +160,11 @@ def retain_grad(x: Tensor) -> None:
 
     def keep(g: Tensor) -> None:
         t = hooks.owner()
-        if t is not None:
-            if hooks_of(t) is not hooks:
-                raise GradientError("retain_grad: the tensor was changed in place since: call retain_grad() after that")
+        now = None if t is None else hooks_of(t)
+        if t is not None and now is hooks:
             t.grad = g.clone() if t.grad is None else t.grad + g
+        elif t is not None and not (now and now.after):  # else it was called again
+            raise GradientError("retain_grad: the tensor was changed in place since: call retain_grad() after that")
 
     RemovableHandle(hooks.after, keep)
 
@@ -172,11 +173,11 @@ def hooks_of(x: Tensor) -> Hooks | None:
     """The hooks of a tensor."""
     if x._leaf:
         return x._hooks if id(x) in here.tensors.hooked else None
-    if x.late is not None:
+    if x.late is not None and x.late.template.op is not Op.CONTIGUOUS:  # `Tensor._kept`
         return None
     storage = storage_of(x.uop)
     u = x.uop if storage is None else storage.origin
-    while u is not None and u.op is Op.CONTIGUOUS:  # `Tensor._kept`
+    while u is not None and u.op is Op.CONTIGUOUS:
         u = u.src[0]
     known = None if u is None else derivative_of(u)
     if known is None or known.hooks is None or known.hooks.owner() is not x:
@@ -237,13 +238,14 @@ def _of_result(x: Tensor, apart: list[_Apart] | None = None) -> Hooks:
     if known is not None:
         return known
     try:
-        calls = None if x._used == UNSEEN else KnownCalls(x)
+        calls = KnownCalls(x) if x._used in (0, here.seen) else None
     except LookupError:
         calls = None
-    if x._used == UNSEEN or (calls is None and _is_used(x)):
+    if x._used not in (0, here.seen) or (calls is None and _is_used(x)):
         raise GradientError(
             "a hook, or retain_grad, comes after a use of the tensor that cannot be told from those of others (inside "
-            "jit or a transform, or something was computed since): register it before the tensor is used"
+            "jit or a transform, in another thread, or something was computed since): register it before the tensor "
+            "is used"
         )
     hooks, before = Hooks(x), x.uop
     y = _above(x, hooks)

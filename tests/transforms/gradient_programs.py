@@ -307,6 +307,52 @@ def steps_of_several_losses(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
     return [w, v]
 
 
+# -- retained gradients of what was changed in place, or compared -----------------------------------------------------
+
+
+@program
+def retained_beside_a_maximum(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    h = w * 3
+    h.retain_grad()
+    (h * h.max()).sum().backward()
+    return [h.grad, w.grad]
+
+
+@program
+def retained_after_a_change(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    h = w * 3
+    h.mul_(2)
+    h.register_hook(lambda g: g * 10)
+    h.retain_grad()
+    (h.sort()[0] * h.max()).sum().backward()
+    return [h.grad, w.grad]
+
+
+@program
+def retained_before_and_after_a_change(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    h = w * 3
+    h.retain_grad()
+    h.mul_(2)
+    h.retain_grad()
+    (h * h).sum().backward()
+    return [h.grad, w.grad]
+
+
+@program
+def retained_in_steps(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    o = T.optim.SGD([w], lr=0.125)
+    found: list[Any] = []
+    for _ in range(5):
+        h = w * 2
+        h *= w
+        h.retain_grad()
+        o.zero_grad()
+        (h * (h - h.max()) * 0.125).sum().backward()
+        o.step()
+        found.append(h.grad)
+    return [*found, w]
+
+
 def main() -> None:
     import torch
 

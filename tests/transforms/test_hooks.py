@@ -6,6 +6,7 @@ import gc
 import json
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,20 @@ def test_a_hook_after_a_use_that_is_not_known_is_an_error() -> None:
     y.mul_(2)
     with pytest.raises(GradientError, match="changed in place"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_a_hook_after_a_use_in_another_thread_is_an_error(computed: bool) -> None:
+    """It would not be called for that use. `autograd.grad` by the tensor needs no hook."""
+    x = _leaf()
+    h = x * 1
+    if computed:
+        h.tolist()
+    with ThreadPoolExecutor() as pool:
+        y = pool.submit(lambda: (h * 3).sum()).result()
+    with pytest.raises(GradientError, match="in another thread"):
+        h.register_hook(lambda g: g * 10)
+    assert [g.tolist() for g in an.autograd.grad(y, [h, x])] == [[3.0, 3.0]] * 2
 
 
 def _of_nests(f: Callable[..., Tensor]) -> Callable[[Tensor], Tensor]:
