@@ -39,6 +39,8 @@ FEATURES: dict[str, dict[str, int]] = {
     "leaves that are frozen, or show others' memory": {"runtime": 3},
     # functions of the user's and hooks were called for each of several results, and inputs
     "gradients of several results, and by what is between, in one pass": {"transforms": 4},
+    # gradients that functions and hooks add by themselves were missing, silently, where no leaf was left
+    "functions and hooks of which no leaf is left, the latest first": {"transforms": 1},
     "zeros below zero, which jit took for 0.0": {"runtime": 1},
     "products of two transforms, which were wrong silently": {"(top)": 1},
     # each was traced, planned and called anew in each round, and a chain's launches computed again what others had

@@ -172,7 +172,7 @@ class _Here(threading.local):
         self.backwards: list[ref[Any]] = []  # results whose backward was taken
         self.after_backward: list[Callable[[], None]] = []  # what is called once, at the end of the pass
         self.hooks: list[Any] | None = None  # gets what a gradient's walk calls for the last time
-        self.creates = False  # whether that gradient is to be differentiable
+        self.creates = self.every = False  # whether that is to be differentiable; and to call what no leaf is below
         self.answer: Any = None  # what calls functions of Python that it comes to with late tensors, or does not
         self.statistics: dict[int, ref[Any]] = {}  # running statistics that were assigned, by id
 

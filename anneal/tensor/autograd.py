@@ -11,8 +11,8 @@ from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
 from anneal.runtime import Fun, earlier_nodes, flat, here, note_call
 from anneal.tensor._tensor import Tensor
-from anneal.transforms import backward_of, ended, hooked, leaf_nodes, of_several, releasing, set_apart, taken
-from anneal.uop import Src, const
+from anneal.transforms import backward_of, ended, hooked, leaf_nodes, of_several, releasing, seed, set_apart, taken
+from anneal.uop import Src
 
 __all__ = [
     "Variable", "backward", "detect_anomaly", "enable_grad", "grad", "inference_mode", "no_grad", "save_on_cpu",
@@ -122,7 +122,7 @@ def grad(
         return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
     _check_graph(results, targets)
     set_apart(targets if not any(y._spent for y in results) else ())
-    seeds = _seeds(results, grad_outputs)
+    seeds = [seed(y, w, "grad_outputs") for y, w in zip(results, _weights(results, grad_outputs, "grad_outputs"))]
     retain = create_graph if retain_graph is None else retain_graph
     if here.recordings and not retain:
         for t in results:
@@ -133,7 +133,7 @@ def grad(
         if known is not None:
             return tuple([_given(t, g, *rest) for t, g in zip(targets, known)])
         live = [(t, _nodes_of(t)) for t in targets]
-        found = of_several([(t.uop, seed.uop) for t, seed in zip(results, seeds)], live)
+        found = of_several([(t.uop, c.uop) for t, c in zip(results, seeds)], live)
         made = tuple([_given(t, g if g is None else hooked(t, g), *rest) for t, g in zip(targets, found)])
     return _noted(made, results, targets, grad_outputs) if create_graph else made
 
@@ -202,12 +202,8 @@ def backward(
     Tensor([3., 5.], dtype=float32)
     """
     results = _list(tensors)
-    weights = [None] * len(results) if grad_tensors is None else _list(grad_tensors)
-    if len(weights) != len(results):
-        raise ShapeError(f"autograd.backward: {len(weights)} grad_tensors for {len(results)} tensors")
-    for t in results:
-        if not isinstance(t, Tensor):
-            raise DTypeError(f"autograd.backward: takes tensors, not {t!r}")
+    weights = _weights(results, grad_tensors, "grad_tensors")
+    _check_graph(results, ())
     if len(results) == 1:
         results[0].backward(weights[0], retain_graph, create_graph, inputs)
     elif results:
@@ -229,23 +225,12 @@ def _given(
     return t._new(g, *results) if create_graph else t._new_plain(ended(g))
 
 
-def _seeds(results: list[Tensor], weights: Any) -> list[Tensor]:
-    given: Sequence[Tensor | None] = [None] * len(results) if weights is None else _list(weights)
+def _weights(results: list[Tensor], weights: Any, what: str) -> list[Any]:
+    """A cotangent, or None, for each result."""
+    given = [None] * len(results) if weights is None else _list(weights)
     if len(given) != len(results):
-        raise ShapeError(f"autograd.grad: {len(given)} grad_outputs for {len(results)} outputs")
-    seeds = []
-    for y, w in zip(results, given):
-        if w is None:
-            if y.numel() != 1:
-                raise GradientError(
-                    f"autograd.grad: an output of shape {y.shape} has several elements: sum them, or give grad_outputs"
-                )
-            seeds.append(y._new_plain(const(y.dtype, 1)))
-        elif w.shape != y.shape:
-            raise ShapeError(f"autograd.grad: grad_outputs of shape {w.shape} for an output of shape {y.shape}")
-        else:
-            seeds.append(w if w.dtype is y.dtype else w.cast(y.dtype))
-    return seeds
+        raise ShapeError(f"autograd: {len(given)} {what} for {len(results)} tensors")
+    return given
 
 
 # -- torch's older names ----------------------------------------------------------------------------------------------

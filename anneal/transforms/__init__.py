@@ -8,7 +8,7 @@ nests of dicts, lists, tuples and named tuples with tensors at the leaves (`tree
 from typing import TYPE_CHECKING
 
 from anneal.doors import opened_later
-from anneal.transforms.accumulate import backward, backward_of, of_several, take_results, taken, zero_gradient
+from anneal.transforms.accumulate import backward, backward_of, of_several, seed, take_results, taken, zero_gradient
 from anneal.transforms.batching import BATCHING, vmap
 from anneal.transforms.custom import (
     Function,
@@ -44,6 +44,6 @@ __all__ = [
     "captured_backward", "computed_again", "cond", "custom_jvp", "custom_vjp", "derivative_of", "ended", "fori_loop",
     "grad", "hessian", "hooked", "jacfwd", "jacrev", "jvp", "leaf_nodes", "of_several", "once_differentiable",
     "paths_of", "register_hook", "register_post_accumulate_grad_hook", "releasing", "retain_grad", "retains_grad",
-    "scan", "set_apart", "stand_in", "take_results", "taken", "tree_leaves", "tree_map", "value_and_grad", "vjp",
-    "vmap", "wants_gradient", "while_loop", "zero_gradient",
+    "scan", "seed", "set_apart", "stand_in", "take_results", "taken", "tree_leaves", "tree_map", "value_and_grad",
+    "vjp", "vmap", "wants_gradient", "while_loop", "zero_gradient",
 ]  # fmt: skip

@@ -96,23 +96,22 @@ def backward_of(
         retain_graph, create_graph, inputs: as for `backward`.
     """
     retain = create_graph if retain_graph is None else retain_graph
-    seeds = list(map(_seed, results, gradients))
+    seeds = list(map(seed, results, gradients))
     list(map(_check, results))
     # one thread at a time: gradients of one leaf from several threads add up, and no capture records another thread's
     # work
-    effects, first = here.effects, results[0]
-    device, moved = first._device, here.tensors.moved or len(results) > 1  # gradients may come back to other devices
-    with BUILDING, releasing(retain, create_graph):
+    effects, first, far = here.effects, results[0], here.tensors.moved or len(results) > 1  # several devices
+    with BUILDING, releasing(retain, create_graph, inputs is None):
         passed: list[Any] = []
         for t in results:
             passed += runtime.passed_calls(t)
-        live = [t for t in (leaves() if inputs is None else _list(inputs)) if moved or t._device == device]
+        live = [t for t in (leaves() if inputs is None else _list(inputs)) if far or t._device == first._device]
         numbering = None if create_graph or not all([t._leaf for t in live]) else runtime.numbering_of()  # noqa: C419
         reached = None if numbering is None else _known(numbering, results, seeds, live, retain)
         if not reached and not (reached is False and here.effects != effects):
-            pairs = [(t.uop, seed.uop) for t, seed in zip(results, seeds)]
+            pairs = [(t.uop, c.uop) for t, c in zip(results, seeds)]
             reached = _added(first if create_graph else None, pairs, _nodes_of(live, results))
-    if not reached and (inputs is None or not live):
+    if not reached and here.effects == effects and (inputs is None or not live):
         raise GradientError(
             f"backward: no gradient flows from {_text(first)} to a leaf: every path passes detach(), an integer or a "
             f"comparison, or the leaf was freed since"
@@ -260,7 +259,7 @@ def _known(
     if joined:
         ways = [(known[u], u.arg.origin.arg, joined.index(call)) for u, call in calls.items()]
         ways += [way for call in joined for way in call.ways(joined)]
-    key = (backward, adds, len(roots), len(origins), *ways, *[n.shape for _, n, _ in seen])
+    key = (backward, adds, here.every, len(roots), len(origins), *ways, *[n.shape for _, n, _ in seen])
     made: list[UOp | None] = []
 
     def compute() -> tuple[list[UOp | None], list[Any]]:
@@ -496,7 +495,12 @@ def _text(t: Tensor) -> str:
     return f"the result (shape {t.shape}, {t.dtype.name})"
 
 
-def _seed(result: Tensor, cotangent: Tensor | None) -> Tensor:
+def seed(result: Tensor, cotangent: Tensor | None, name: str = "backward(gradient=...)") -> Tensor:
+    """The cotangent of a result, which is 1 where none is given.
+
+    Args:
+        result: the result. cotangent: what was given. name: of that, for messages.
+    """
     u = result._looks
     if not u.dtype.is_float:
         raise GradientError(
@@ -506,7 +510,7 @@ def _seed(result: Tensor, cotangent: Tensor | None) -> Tensor:
         if u.shape and u.size != 1:
             raise GradientError(
                 f"backward: {_text(result)} has {u.size} elements; reduce it to one number (.sum(), .mean()) "
-                f"or pass backward(gradient=...) of the same shape"
+                f"or pass {name} of the same shape"
             )
         return result._new_plain(UOp(Op.CONST, u.dtype, (), 1.0))  # as every float dtype stores it
     c = result._lift(cotangent, "backward")

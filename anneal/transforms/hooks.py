@@ -79,20 +79,22 @@ class Hooks:
 
 class releasing:
     """A gradient that is taken in the block is, without `retain_graph`, the last that hooks of results, and calls that
-    were captured, see; with `create_graph` it is differentiable."""
+    were captured, see; with `create_graph` it is differentiable. Functions of the user's on the way are called, `every`
+    one or those above an input."""
 
-    __slots__ = ("_creates", "_outer", "_retain")
+    __slots__ = ("_creates", "_every", "_outer", "_retain")
 
-    def __init__(self, retain_graph: bool, create_graph: bool) -> None:
-        self._retain, self._creates = retain_graph, create_graph
+    def __init__(self, retain_graph: bool, create_graph: bool, every: bool = False) -> None:
+        self._retain, self._creates, self._every = retain_graph, create_graph, every
 
     def __enter__(self) -> None:
-        self._outer = here.hooks, here.creates, here.grad
+        self._outer = here.hooks, here.creates, here.grad, here.every
+        here.every = self._every
         here.hooks, here.creates, here.grad = [], self._creates, here.grad or self._creates
 
     def __exit__(self, *_: object) -> None:
         called = here.hooks or []
-        here.hooks, here.creates, here.grad = self._outer
+        here.hooks, here.creates, here.grad, here.every = self._outer
         for hooks in [] if self._retain else called:
             hooks.release()
 
@@ -237,11 +239,11 @@ def _of_result(x: Tensor, apart: list[_Apart] | None = None) -> Hooks:
     known = hooks_of(x)
     if known is not None:
         return known
-    try:
-        calls = KnownCalls(x) if x._used in (0, here.seen) else None
-    except LookupError:
-        calls = None
-    if x._used not in (0, here.seen) or (calls is None and _is_used(x)):
+    calls, mine = None, x._used in (0, here.seen)
+    if mine:
+        with suppress(LookupError):
+            calls = KnownCalls(x)
+    if not mine or (calls is None and _is_used(x)):
         raise GradientError(
             "a hook, or retain_grad, comes after a use of the tensor that cannot be told from those of others (inside "
             "jit or a transform, in another thread, or something was computed since): register it before the tensor "
@@ -297,7 +299,7 @@ def _above(x: Tensor, hooks: Hooks) -> Tensor:
 
 def _is_used(x: Tensor) -> bool:
     """True if a graph has the node of a tensor, its own or another's."""
-    storage = None if x.late is not None else storage_of(x.uop)
+    storage = storage_of(x.uop)
     if x._used or (storage is not None and storage.place is not None):
         return True
     numbering = here.numbering()

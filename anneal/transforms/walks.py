@@ -72,9 +72,13 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes, through: Containe
     """
     nodes = list(map(base_of, targets))
     with backward_phase():
-        order = _order([root for root, _ in seeds], {u for u in nodes if u not in through})
+        roots, stop = [root for root, _ in seeds], {u for u in nodes if u not in through}
+        order = _order(roots, stop)
+        calls = {u: d.number for u, _ in order if (d := derivative_of(u)) and not d.captured}
+        if calls:  # the latest is called first, as in torch
+            order = _order([*sorted(calls, key=calls.__getitem__), *roots], stop)
         spent = [u for u, _ in order if u.op is Op.BUFFER and getattr(u.arg, "spent", False)]
-        grads = pull_back(seeds, *paths(order, [*nodes, *spent]))
+        grads = pull_back(seeds, *paths(order, [*nodes, *spent], calls if here.every else ()))
         if not grads.keys().isdisjoint(spent):
             raise GradientError(
                 "backward: it passes a result whose backward was taken before, and whose graph is gone: call that "
@@ -128,12 +132,15 @@ def ended(g: UOp) -> UOp:
         return detached(g)
 
 
-def paths(order: Iterable[tuple[UOp, Src]], targets: Iterable[UOp]) -> tuple[set[UOp], Path]:
-    """The nodes of `order` (sources first) that depend on a target through floats: only they are worth a cotangent."""
+def paths(
+    order: Iterable[tuple[UOp, Src]], targets: Iterable[UOp], calls: Container[UOp] = ()
+) -> tuple[set[UOp], Path]:
+    """The nodes of `order` (sources first) that depend on a target, or on one of some calls, through floats: only they
+    are worth a cotangent."""
     reach = set(targets)
     path = []
     for u, sources in order:
-        if u.dtype.is_float and u.op not in STOPS and not reach.isdisjoint(sources):
+        if u.dtype.is_float and u.op not in STOPS and (u in calls or not reach.isdisjoint(sources)):
             reach.add(u)
             path.append((u, sources))
     return reach, path
@@ -351,7 +358,7 @@ class Derivative:
     rules: ClassVar[Rules]
 
     def __init__(self, name: str, pull: DerivativeRule, push: DerivativeRule | None = None) -> None:
-        self.name, self.pull, self.push = name, pull, push
+        self.name, self.pull, self.push, self.number = name, pull, push, unique()
         self.captured: Any = None  # of a captured call, whose results are in memory: that (`captured.py`)
         self.hooks: Any = None  # of a tensor with hooks: they
         self.late: Any = None  # `pull` of the records of late tensors, which gives tensors, if there is one

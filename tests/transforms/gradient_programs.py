@@ -192,7 +192,7 @@ def a_leaf_of_values_in_each_round(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
 def double(T: Any, seen: list[Any]) -> Callable[..., Any]:
     """A function of the user's, which notes the gradients that it gets."""
 
-    class Double(T.autograd.Function):
+    class Double(T.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, a: Any) -> Any:
             return a * 2
@@ -227,7 +227,7 @@ def hooks_on_the_way_from_several(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
 def a_function_of_several_results(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
     seen: list[Any] = []
 
-    class Both(T.autograd.Function):
+    class Both(T.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, a: Any) -> Any:
             return a * 2, a * 3
@@ -351,6 +351,89 @@ def retained_in_steps(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
         o.step()
         found.append(h.grad)
     return [*found, w]
+
+
+# -- functions of the user's whose leaf is gone, and their order ------------------------------------------------------
+
+
+def noting(T: Any, seen: list[Any], number: int, weight: Any = None) -> Callable[..., Any]:
+    """A function whose backward notes its number, and may add to a weight's gradient by itself."""
+
+    class Noting(T.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, a: Any) -> Any:
+            return a * 2
+
+        @staticmethod
+        def backward(ctx: Any, g: Any) -> Any:
+            seen.append(number)
+            if weight is not None:
+                weight.grad = g * 1 if weight.grad is None else weight.grad + g
+            return g * 2
+
+    return Noting.apply  # type: ignore[no-any-return]
+
+
+@program
+def a_function_whose_leaf_is_gone(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    h = noting(T, seen, 1, w)((v * 3).detach().requires_grad_())
+    (h * w).sum().backward()
+    return [w.grad, seen]
+
+
+@program
+def a_function_above_no_leaf(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    for _ in range(4):
+        h = noting(T, seen, 1, w)(x.detach().requires_grad_())
+        noting(T, seen, 2, w)(h * h).sum().backward()
+    return [w.grad, seen]
+
+
+@program
+def hooks_above_no_leaf(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    h = (x * 2).requires_grad_() * 3
+    h.register_hook(lambda g: seen.append(g.tolist()[0]))
+    h.retain_grad()
+    (h * v.detach()).sum().backward()
+    return [h.grad, seen]
+
+
+@program
+def what_autograd_grad_does_not_need(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    seen: list[Any] = []
+    h = noting(T, seen, 1)(v * 3)
+    found = T.autograd.grad((h * w).sum(), w, retain_graph=True)
+    (h * w).sum().backward(inputs=[w])
+    return [*found, w.grad, seen]
+
+
+ORDERS = {
+    "sum": "y = a(w) + b(w)",
+    "a_sum_turned": "y = a(w); y = b(w) + y",
+    "branches": "y, z = c(w), a(w); y = d(y) * b(z) + y",
+    "between": "y, z = c(w), a(w); y = (y * d(w * w)).exp().log() + b(z * w) * y",
+    "several": "y = [f(w) for f in (d, a, c, b)]; y = y[2] + y[0] * y[3] + y[1]",
+}
+
+
+def ordered(name: str) -> None:
+    """A program that notes in which order functions are called."""
+
+    def f(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+        seen: list[Any] = []
+        names = {"w": w, **{name: noting(T, seen, n) for n, name in enumerate("abcd")}}
+        exec(ORDERS[name], names)
+        names["y"].sum().backward()
+        return [w.grad, seen]
+
+    PROGRAMS[f"order_of_{name}"] = f
+
+
+for _name in ORDERS:
+    ordered(_name)
 
 
 def main() -> None:
