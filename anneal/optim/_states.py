@@ -83,8 +83,6 @@ class Saved(dict[str, Any]):
             states: dict[int, dict[str, Any]] = {}
             for n, g in enumerate(self.groups):
                 shared = {k: v for k, v in self._under(f"group.{n}.").items() if k != "lr"}
-                if "step" in shared:  # torch's has the shape ()
-                    shared["step"] = shared["step"].reshape(())
                 for i in g["params"]:
                     if (own := self._under(f"{i}.")).keys() - {"step"}:  # Adam counts steps without a gradient
                         states[i] = shared | own
@@ -92,7 +90,10 @@ class Saved(dict[str, Any]):
         return self.nested[key]
 
     def _under(self, prefix: str) -> dict[str, Any]:
-        return {name.removeprefix(prefix): t for name, t in self.items() if name.startswith(prefix)}
+        found = {name.removeprefix(prefix): t for name, t in self.items() if name.startswith(prefix)}
+        if "step" in found:  # torch's has the shape ()
+            found["step"] = found["step"].reshape(())
+        return found
 
 
 _SETTINGS = "settings"

@@ -392,7 +392,9 @@ class ReduceLROnPlateau(_Row):
                 f'ReduceLROnPlateau: a factor below 1, mode "min" or "max", threshold_mode "rel" or "abs", not '
                 f"{self.factor}, {self.mode!r}, {self.threshold_mode!r}"
             )
-        self.min_lrs = each("ReduceLROnPlateau", vars(self).pop("min_lr"), len(self.optimizer.param_groups))
+        least = vars(self).pop("min_lr")
+        self.default_min_lr = None if isinstance(least, (list, tuple)) else least
+        self.min_lrs = each("ReduceLROnPlateau", least, len(self.optimizer.param_groups))
         self.best = math.inf if self.mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
         self._last_lr = self._rates()
@@ -421,10 +423,13 @@ class ReduceLROnPlateau(_Row):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
+            if (count := len(rates := self._rates())) != len(self.min_lrs):  # a group was added
+                least = self.min_lrs if self.default_min_lr is None else self.default_min_lr
+                self.min_lrs = each("ReduceLROnPlateau: min_lrs", least, count)
             self._go_on(
                 [
                     new if lr - (new := max(lr * self.factor, least)) > self.eps else lr
-                    for lr, least in zip(self._rates(), self.min_lrs, strict=True)
+                    for lr, least in zip(rates, self.min_lrs, strict=True)
                 ]
             )
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0

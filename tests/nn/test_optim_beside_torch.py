@@ -202,6 +202,23 @@ def test_a_plateau_is_torchs(mode: str, kind: str) -> None:
     assert len(set(rates[0])) > 2
 
 
+def test_a_plateau_lowers_the_rates_of_groups_that_came_later() -> None:
+    o = optim.SGD([nn.Parameter([1.0])], lr=0.5)
+    schedule = optim.lr_scheduler.ReduceLROnPlateau(o, factor=0.5, patience=0, min_lr=0.1)
+    listed = optim.lr_scheduler.ReduceLROnPlateau(o, patience=0, min_lr=[0.1])
+    schedule.step(1.0)
+    listed.step(1.0)
+    o.add_param_group({"params": [nn.Parameter([2.0])], "lr": 0.3})
+    rates = [(schedule.step(1.0), schedule.get_last_lr())[1] for _ in range(4)]
+    assert rates == [[0.25, 0.15], [0.125, 0.1], [0.1, 0.1], [0.1, 0.1]]  # torch's
+    assert schedule.min_lrs == [0.1, 0.1]
+    with pytest.raises(SettingError, match="min_lrs: 1 numbers for 2 groups"):  # torch's asks for them, too
+        listed.step(1.0)
+    listed.min_lrs = [0.05, 0.1]
+    listed.step(1.0)
+    assert listed.get_last_lr() == [0.05, 0.1]
+
+
 def test_a_cycle_of_momenta_runs_the_same_kernels() -> None:
     w = nn.Parameter(START[0])
     optimizer = optim.AdamW([w], 0.1)

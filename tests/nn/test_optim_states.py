@@ -188,6 +188,18 @@ def test_a_parameter_without_a_gradient_has_no_state_in_torchs_form() -> None:
         assert [*other.state_dict()["state"]] == [0, 1]
 
 
+def test_counts_that_differ_between_parameters_have_torchs_shape() -> None:
+    params = [an.nn.Parameter(an.ones(2)), an.nn.Parameter(an.ones(3))]
+    optimizer = optim.Adam(params)
+    for frozen in (False, True, False):
+        params[0].requires_grad_(not frozen)
+        optimizer.zero_grad()
+        (params[0].sum() + params[1].sum()).backward()
+        optimizer.step()
+    steps = [s["step"] for s in optimizer.state_dict()["state"].values()]
+    assert [(t.shape, t.item()) for t in steps] == [((), 2.0), ((), 3.0)]
+
+
 @pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5), np.int64(1)])
 def test_settings_may_be_numpys_numbers(number: Any) -> None:
     optimizer = optim.SGD([an.nn.Parameter([3.0])], lr=number, momentum=number)

@@ -13,7 +13,7 @@ from tests.nn.resumed_programs import BROKEN_OFF, GOING_ON, LEAVING, STEPPING, T
 
 FOUND: dict[str, Any] = json.loads(TABLE.read_text())
 # what only torch asks for, and what is found from other settings
-TORCHS_OWN = {"_get_lr_called_within_step", "_step_count", "use_beta1", "default_min_lr", "mode_worse"}
+TORCHS_OWN = {"_get_lr_called_within_step", "_step_count", "use_beta1", "mode_worse"}
 TORCHS_OWN |= {"foreach", "capturable", "differentiable", "fused"}
 
 
