@@ -56,7 +56,7 @@ def places(x: Tensor, index: UOp, axis: int) -> UOp:
     """The positions of an index along an axis as int32, counted from 0; those that are known are checked."""
     shape = x.uop.shape or (1,)
     check_places("", index, axis, shape)
-    return nodes.wrapped(index.cast(INT32), shape[axis])
+    return nodes.wrapped(index, shape[axis])
 
 
 @function
@@ -239,9 +239,9 @@ def scattered(x: Tensor, dim: int, index: Any, src: Any, whole: bool = True) -> 
         raise ShapeError(f"the index has shape {shape}, longer than the values' {value.shape} on axis {at}")
     value = nodes.head(value, shape)
     n, total = math.prod(shape), math.prod(s)
-    if whole and len(s) == 2 and at == 0 and i.op is Op.EXPAND and i.src[0].shape[1] == 1 and shape[1] == s[1]:
+    if whole and at == 0 and i.op is Op.EXPAND and i.src[0].size == shape[0] and shape[1:] == s[1:]:
         # the same row for a whole row of values: add rows, not elements
-        return s[0], reshape(i.src[0], (n // s[1],)), value, given
+        return s[0], reshape(i.src[0], shape[:1]), reshape(value, (shape[0], math.prod(s[1:]))), given
     position = None
     stride = total
     for a, m in enumerate(s):

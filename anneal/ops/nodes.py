@@ -222,11 +222,12 @@ def span(u: UOp, axis: int, begin: UOp, size: int) -> UOp:
 
 
 def wrapped(index: UOp, n: int) -> UOp:
-    """An index that may count from the end, counted from 0."""
-    if index.vmin is not None and index.vmin >= 0:
-        return index
+    """An index that may count from the end as int32, counted from 0."""
     if index.op is Op.EXPAND:  # a row's place for all of the row stays one
         return broadcast(wrapped(index.src[0], n), index.shape)
+    index = index.cast(INT32)
+    if index.vmin is not None and index.vmin >= 0:
+        return index
     return (index < 0).where(index + n, index)
 
 

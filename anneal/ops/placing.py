@@ -22,7 +22,7 @@ from anneal.ops.nodes import (  # isort: skip
 )  # fmt: skip
 from anneal.ops.operators import parsed
 from anneal.ops.precision import kept
-from anneal.uop import Op, alu, by_rule, const
+from anneal.uop import Op, UOp, alu, by_rule, const
 from anneal.uop.sizes import most
 
 _WAYS = ("sum", "prod", "mean", "amax", "amin")
@@ -45,30 +45,36 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     """
     if reduce not in _WAYS:
         raise DTypeError(f"scatter_reduce: reduce is one of {', '.join(_WAYS)}, not {reduce!r}")
-    if reduce in ("amax", "amin"):
+    if extreme := reduce in ("amax", "amin"):
         x._kept()
         if is_tensor(src):
             src._kept()
-    v, i, value, given = scattered(x, dim, index, src, whole=False)
-    n, dtype = i.shape[0], x.dtype
-    u, value = reshape(x.uop, (v,)), reshape(value, (n,))
+    v, i, value, given = scattered(x, dim, index, src, whole=not extreme)
+    (n, width), dtype = value.shape, x.dtype
+    u = reshape(x.uop, (v, width))
     if dtype is BOOL:
         raise DTypeError("scatter_reduce: takes numbers, not bools; use .int() first")
-    count = sum_into(i, broadcast(const(INT32, 1), (n,)), v)
+
+    def added(rows: UOp) -> UOp:
+        return UOp(Op.SCATTER_ADD, rows.dtype, (i, rows), (v,))
+
+    count = broadcast(added(broadcast(const(INT32, 1), (n, 1))), (v, width))
     hit = const(INT32, 0) < count
     if reduce in ("sum", "mean"):
         base = u if include_self else hit.where(const(dtype, 0), u)
-        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + sum_into(i, new, v))
+        out = kept("scatter_reduce", x.device, (base, value), lambda b, new: b + added(new))
         if reduce == "mean":
             terms = count + 1 if include_self else Op.MAX(count, const(INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
-        here = broadcast(reshape(i, (1, n)), (v, n)).eq(numbered((v, n), 0))
-        terms = here.where(broadcast(reshape(value, (1, n)), (v, n)), 1)
+        pairs = (v, n, width)
+        here = broadcast(reshape(i, (1, n, 1)), pairs).eq(numbered(pairs, 0))
+        terms = here.where(broadcast(reshape(value, (1, n, width)), pairs), 1)
         product = reduce_node(terms, Op.MUL, (1,), False)
         base = u if include_self else hit.where(const(dtype, 1), u)
         out = base * product
     else:
+        u, value, hit = reshape(u, (v,)), reshape(value, (n,)), reshape(hit, (v,))
         # The least is the largest of what is turned round.
         turn = None if reduce == "amax" else Op.NEG if dtype.is_float else Op.NOT
         a, b = (u, value) if turn is None else (turn(u), turn(value))
@@ -84,7 +90,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             zero = const(dtype, 0)
             sums = mine.where(u, zero) + sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
-    return x._new(reshape(broadcast(out, (v,)), x.shape), given)
+    return x._new(reshape(out, x.shape), given)
 
 
 @_in_place("autocast=widest")

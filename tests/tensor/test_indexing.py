@@ -294,6 +294,25 @@ def test_scatter_of_rows_and_out_of_range() -> None:
 
 
 @both_devices
+@pytest.mark.parametrize("reduce", ["add", "sum", "mean", "prod"])
+@pytest.mark.parametrize("rest", [(3,), (2, 3), (0,)])
+def test_an_index_repeated_along_rows_names_rows(reduce: str, rest: tuple[int, ...]) -> None:
+    """Messages of a graph: `index[:, None].expand_as(messages)`, of integers of 64 bits as NumPy and torch have."""
+    rng = np.random.default_rng(3)
+    x, y, i = *[rng.integers(1, 4, (n, *rest)).astype(np.float32) for n in (4, 6)], np.array([0, 2, 2, -1, 0, 2])
+    index = Tensor(i).reshape(6, *[1] * len(rest)).expand(6, *rest)
+    expected = x.copy()
+    (np.multiply if reduce == "prod" else np.add).at(expected, i, y)
+    if reduce == "mean":
+        expected /= 1 + np.bincount(i % 4, minlength=4).reshape(4, *[1] * len(rest))
+    a, b = Tensor(x), Tensor(y)
+    got = a.scatter_add(0, index, b) if reduce == "add" else a.scatter_reduce(0, index, b, reduce)
+    sums = [u for u in toposort((got.uop,)) if u.op is Op.SCATTER_ADD]
+    assert {u.src[0].shape for u in sums} <= {(6,)}
+    check_values(got, expected)
+
+
+@both_devices
 def test_index_add() -> None:
     expected = A.copy()
     np.add.at(expected, (slice(None), [1, 1, 4]), 2 * A[:, :3])
