@@ -255,7 +255,7 @@ local_response_norm logsigmoid mish normalize prelu relu relu6 rms_norm selu sig
 softsign take_running_updates tanhshrink threshold""",
         "extremes": """
 MinMax ValuesIndices amax amin aminmax argmax argmin cummax cummin cumprod cumsum diff logcumsumexp max min nanmax
-nanmin""",
+nanmin running""",
         "linalg": """
 addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot trace two_axes vecdot""",
         "losses": """

@@ -34,7 +34,7 @@ ROOMS = {
 # What a feature that an issue asked for costs in these rooms, in the same unit: a room's bound is its row and these.
 FEATURES: dict[str, dict[str, int]] = {
     "groups that a plateau has to take, counts of steps as torch has them": {"optim": 1},
-    "scatters of rows, whose index is repeated along them, and gradients of running sums": {"ops": 1},
+    "scatters of rows, whose index is repeated along them, and gradients of running sums": {"ops": 2, "transforms": 2},
     # gradients of leaves that changed, and were read under no_grad, were lost silently; leaves of leaves grew
     "gradients of leaves that change, and leaves of leaves": {"transforms": 1, "tensor": 1, "runtime": 2},
     # gradients of uses while a leaf was frozen, or of a tensor whose memory it shows, were added to it silently

@@ -19,7 +19,7 @@ HELP = {  # modules, and other public names of the families' files
     "creation": "Formula cosines kaisers triangle window",
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",
-    "extremes": "MinMax ValuesIndices",
+    "extremes": "MinMax ValuesIndices running",
     "linalg": "two_axes",
     "losses": "reduce_loss",
     "pooling": "per_axis",

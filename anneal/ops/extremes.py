@@ -393,15 +393,7 @@ def _running(x: Tensor, fold: _Fold, u: UOp, axis: int | None) -> Tensor:
     if axis is None:
         raise ShapeError("say along which axis, as dim=")
     at = axis_of(axis, len(u.shape))
-    if not u.shape or most(u.shape[at]) < 2:
-        return x._new(u)
-    last = moved(u, at, -1)
-    n, rows = last.shape[-1], u.shape
-    # what follows the end changes nothing before it
-    scanned = _scan(filled(last, ((0, most(n) - n),), fold.nothing(u.dtype)), fold)
-    out = moved(shrink(scanned, ((0, n),)), -1, at)
-    sized = isinstance(fold.join, Op) and all(isinstance(m, int) for m in rows)
-    return x._new(by_rule("running", out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :]))) if sized else out)
+    return x._new(running(u, at, fold) if u.shape and most(u.shape[at]) > 1 else u)
 
 
 class _Fold(NamedTuple):
@@ -414,6 +406,30 @@ class _Fold(NamedTuple):
 
 def _fold(op: Op) -> _Fold:
     return _Fold(partial(reduce_identity, op), lambda u, axis: reduce_node(u, op, (axis,), False), op)
+
+
+_SUM = _fold(Op.ADD)
+
+
+def running(u: UOp, at: int, fold: _Fold = _SUM) -> UOp:
+    """Running sums, or running `fold`s, of a node along an axis.
+
+    Args:
+        u: of two elements or more along the axis. at: the axis, from 0. fold: an operation that runs along it.
+
+    >>> from anneal.tensor import Tensor
+    >>> running(Tensor([1.0, 2.0, 4.0]).uop, 0).shape
+    (3,)
+    """
+    last = moved(u, at, -1)
+    n, rows = last.shape[-1], u.shape
+    # what follows the end changes nothing before it
+    scanned = _scan(filled(last, ((0, most(n) - n),), fold.nothing(u.dtype)), fold)
+    out = moved(shrink(scanned, ((0, n),)), -1, at)
+    if not isinstance(fold.join, Op) or not all(isinstance(m, int) and m for m in rows):
+        return out
+    name = "sums" if fold.join is Op.ADD else "running"
+    return by_rule(name, out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :])))
 
 
 def _finite(top: UOp) -> UOp:

@@ -13,6 +13,7 @@ from anneal.ops.nodes import (  # isort: skip
     Pairs, expand, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink,
     spread,
 )  # fmt: skip
+from anneal.ops import running
 from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
 from anneal.uop.sizes import Size, divided_size, most, product
 
@@ -95,6 +96,18 @@ def part_at(g: UOp, y: UOp) -> UOp:
 def flipped(g: UOp, axes: Ints) -> UOp:
     """Flip back."""
     return flip(g, axes) if g.shape else g
+
+
+def summed(g: UOp, x: UOp, how: tuple[Op, int, int], turned: Ints = ()) -> UOp:
+    """Running sums along an axis of `how`'s length with so many elements after it; `turned` (1,): from the end."""
+    _, n, after = how
+    g = reshape(g if g.shape else spread(g, x.shape), (x.size // (n * after), n, after))
+    return reshape(flip(running(flip(g, turned), 1), turned), x.shape)
+
+
+def following(g: UOp, x: UOp, how: tuple[Op, int, int]) -> UOp:
+    """Each running sum is of what stands before, so each term is in those that follow."""
+    return summed(g, x, how, (1,))
 
 
 # -- elementwise --------------------------------------------------------------------------------------------------

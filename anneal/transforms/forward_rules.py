@@ -4,7 +4,7 @@
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.transforms.adjoints import around, at_first, nothing, placed, reduced_tangent, updated
+from anneal.transforms.adjoints import around, at_first, nothing, placed, reduced_tangent, summed, updated
 
 
 def _forward_reduce_axis(y, g, place):
@@ -38,6 +38,10 @@ def _forward_call(y, g, place):
         s0, s1 = y.src
         # call["first", axes](v, x) -> _, at_first(g, x, y, axes)
         return None if place == 0 else at_first(g, s1, y, y_function.arguments),
+    if y_function.name == 'sums':
+        s0, s1 = y.src
+        # call["sums", how](v, x) -> _, summed(g, x, how)
+        return None if place == 0 else summed(g, s1, y_function.arguments),
 
 
 FORWARD: dict[Op, Any] = {
