@@ -185,10 +185,9 @@ _TRANSFORMS: Mapping[str, tuple[Transform, bool]] = {
 }
 
 
-def _each(op: Callable[Concatenate[Any, Any, P], Tensor], ending: str, *documents: str) -> list[Callable[P, Tensor]]:
+def _each(op: Callable[Concatenate[Any, Any, P], Tensor], ending: str, documents: str) -> list[Callable[P, Tensor]]:
     """The transforms, in that order, by one op, under names with this ending."""
-    rows = {name + ending: (*row, said) for (name, row), said in zip(_TRANSFORMS.items(), documents)}
-    return [_op(made) for made in rows_of(op, rows)]
+    return [_op(made) for made in rows_of(op, documents, {f"{name}{ending}": row for name, row in _TRANSFORMS.items()})]
 
 
 def _along(
@@ -201,7 +200,9 @@ def _along(
 fft, ifft, rfft, irfft, hfft, ihfft = _each(
     _along,
     "",
-    """The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On
+    """
+    fft:
+    The discrete Fourier transform, sum over t of x_t exp(-2 pi i k t / n), of pairs along an axis. On
     the host.
 
     The axis is cut, or filled up with zeros, to n elements first. norm "backward" (None) divides the inverse by n,
@@ -212,24 +213,32 @@ fft, ifft, rfft, irfft, hfft, ihfft = _each(
     >>> from anneal.tensor import Tensor
     >>> fft(pairs(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0], [-2.0, -2.0]]
-    """,
-    """The inverse of `fft`: pairs to pairs. On the host.""",
-    """The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the
+
+    ifft:
+    The inverse of `fft`: pairs to pairs. On the host.
+
+    rfft:
+    The first n // 2 + 1 elements of `fft` of real numbers, whose others are their conjugates. On the
     host.
 
     >>> from anneal.tensor import Tensor
     >>> rfft(Tensor([1.0, 2.0, 3.0, 4.0])).tolist()
     [[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]
-    """,
-    """The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host.""",
-    """The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is
+
+    irfft:
+    The inverse of `rfft`: pairs to n real numbers, 2 (m - 1) of m pairs unless n says. On the host.
+
+    hfft:
+    The `fft` of n numbers whose first half are the pairs and whose others are their conjugates: it is
     real. On the host.
 
     >>> from anneal.tensor import Tensor
     >>> hfft(ihfft(Tensor([1.0, 2.0, 3.0, 4.0]))).tolist()
     [1.0, 2.0, 3.0, 4.0]
+
+    ihfft:
+    The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host.
     """,
-    """The inverse of `hfft`: real numbers to n // 2 + 1 pairs. On the host.""",
 )
 
 
@@ -245,12 +254,25 @@ def _along_several(
 fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = _each(
     _along_several,
     "n",
-    """`fft` along several axes: all of them, or as many of the last as `s` has sizes.""",
-    """The inverse of `fftn`. On the host.""",
-    """`rfft` along the last of the axes, `fft` along the others. On the host.""",
-    """The inverse of `rfftn`. On the host.""",
-    """`hfft` along the last of the axes, `fft` along the others. On the host.""",
-    """The inverse of `hfftn`. On the host.""",
+    """
+    fftn:
+    `fft` along several axes: all of them, or as many of the last as `s` has sizes.
+
+    ifftn:
+    The inverse of `fftn`. On the host.
+
+    rfftn:
+    `rfft` along the last of the axes, `fft` along the others. On the host.
+
+    irfftn:
+    The inverse of `rfftn`. On the host.
+
+    hfftn:
+    `hfft` along the last of the axes, `fft` along the others. On the host.
+
+    ihfftn:
+    The inverse of `hfftn`. On the host.
+    """,
 )
 
 
@@ -268,12 +290,25 @@ def _along_two(
 fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = _each(
     _along_two,
     "2",
-    """`fftn` along two axes.""",
-    """`ifftn` along two axes.""",
-    """`rfftn` along two axes.""",
-    """`irfftn` along two axes.""",
-    """`hfftn` along two axes.""",
-    """`ihfftn` along two axes.""",
+    """
+    fft2:
+    `fftn` along two axes.
+
+    ifft2:
+    `ifftn` along two axes.
+
+    rfft2:
+    `rfftn` along two axes.
+
+    irfft2:
+    `irfftn` along two axes.
+
+    hfft2:
+    `hfftn` along two axes.
+
+    ihfft2:
+    `ihfftn` along two axes.
+    """,
 )
 
 
@@ -302,24 +337,23 @@ fftfreq, rfftfreq = map(
     _op,
     rows_of(
         _frequencies,
-        {
-            "fftfreq": (
-                np.fft.fftfreq,
-                """The frequencies of the elements of a transform of n samples, `d` apart: 0, 1, ..., -2, -1 over n d.
+        """
+    fftfreq:
+    The frequencies of the elements of a transform of n samples, `d` apart: 0, 1, ..., -2, -1 over n d.
 
     >>> fftfreq(4).tolist()
     [0.0, 0.25, -0.5, -0.25]
-    """,
-            ),
-            "rfftfreq": (
-                np.fft.rfftfreq,
-                """The frequencies of the elements of `rfft` of n samples, `d` apart: the first n // 2 + 1 of `fftfreq`,
+
+    rfftfreq:
+    The frequencies of the elements of `rfft` of n samples, `d` apart: the first n // 2 + 1 of `fftfreq`,
     none negative.
 
     >>> rfftfreq(4).tolist()
     [0.0, 0.25, 0.5]
     """,
-            ),
+        {
+            "fftfreq": np.fft.fftfreq,
+            "rfftfreq": np.fft.rfftfreq,
         },
     ),
 )

@@ -164,17 +164,20 @@ var, std = map(
     checked,
     rows_of(
         _spread,
-        {
-            "var": (
-                2,
-                """The variance along axes, or of all, of the elements that count: squares are summed over the
+        """
+    var:
+    The variance along axes, or of all, of the elements that count: squares are summed over the
     count less `correction` (1, or 0 for unbiased=False).
 
     >>> var(Tensor([1.0, 2.0, 5.0]), mask=Tensor([True, False, True])).item()
     8.0
+
+    std:
+    The square root of `var`.
     """,
-            ),
-            "std": (1, "The square root of `var`."),
+        {
+            "var": 2,
+            "std": 1,
         },
     ),
 )

@@ -72,33 +72,38 @@ hamming, hann, blackman, nuttall, bartlett, cosine = map(
     checked,
     rows_of(
         _of_formula,
-        {
-            "hamming": (cosines(0.54, 1.0 - 0.54), "`general_hamming` with alpha 0.54."),
-            "hann": (
-                cosines(0.5, 0.5),
-                """`general_hamming` with alpha 0.5.
+        """
+    hamming:
+    `general_hamming` with alpha 0.54.
+
+    hann:
+    `general_hamming` with alpha 0.5.
 
     >>> hann(4, sym=False).round(3)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
-    """,
-            ),
-            "blackman": (cosines(0.42, 0.5, 0.08), "`general_cosine` with 0.42, 0.5 and 0.08."),
-            "nuttall": (
-                cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411),
-                "`general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411.",
-            ),
-            "bartlett": (
-                triangle,
-                """The triangular window, which rises from 0 to 1 and falls again.
+
+    blackman:
+    `general_cosine` with 0.42, 0.5 and 0.08.
+
+    nuttall:
+    `general_cosine` with 0.3635819, 0.4891775, 0.1365995 and 0.0106411.
+
+    bartlett:
+    The triangular window, which rises from 0 to 1 and falls again.
 
     >>> bartlett(5)
     Tensor([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
+
+    cosine:
+    The cosine window: half a wave of the sine, read in the middles of M equal parts.
     """,
-            ),
-            "cosine": (
-                lambda places, steps: ((places + 0.5) * (math.pi / (steps + 1))).sin(),
-                "The cosine window: half a wave of the sine, read in the middles of M equal parts.",
-            ),
+        {
+            "hamming": cosines(0.54, 1.0 - 0.54),
+            "hann": cosines(0.5, 0.5),
+            "blackman": cosines(0.42, 0.5, 0.08),
+            "nuttall": cosines(0.3635819, 0.4891775, 0.1365995, 0.0106411),
+            "bartlett": triangle,
+            "cosine": lambda places, steps: ((places + 0.5) * (math.pi / (steps + 1))).sin(),
         },
     ),
 )

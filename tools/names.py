@@ -18,6 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from anneal.ops.arguments import headed
+
 ROOT = Path(__file__).resolve().parents[1]
 OPS = ROOT / "anneal" / "ops"
 WORDS = {
@@ -122,12 +124,9 @@ def _family(node: ast.stmt, defined: Mapping[str, ast.FunctionDef]) -> Iterator[
     call = node.value if isinstance(node, ast.Assign) else None
     if not isinstance(call, ast.Call) or ast.unparse(call.func) != "family":
         return
-    words = _words_of(call)
-    op, rows = defined[ast.unparse(call.args[0])], call.args[1]
-    assert isinstance(rows, ast.Dict)
-    for key, row in zip(rows.keys, rows.values, strict=True):
-        name, _, own = ast.literal_eval(key or row).partition(" ")
-        document = ast.literal_eval(row.elts[-1] if isinstance(row, ast.Tuple) else row)
+    op = defined[ast.unparse(call.args[0])]
+    words, documents = map(ast.literal_eval, call.args[1:3])
+    for name, own, document in headed(documents):
         op.decorator_list = []
         made = ast.parse(f"@function({f'{words} {own}'!r})\n{ast.unparse(op)}").body[0]
         assert isinstance(made, ast.FunctionDef)

@@ -318,10 +318,20 @@ def _filled(name: str, value: int, shape: Any, *, dtype: Any = None, device: str
 
 zeros, ones, empty = rows_of(
     _filled,
+    """
+    zeros:
+    Zeros, float32 unless a dtype is given.
+
+    ones:
+    Ones, float32 unless a dtype is given.
+
+    empty:
+    An array of unspecified values.
+    """,
     {
-        "zeros": (0, "Zeros, float32 unless a dtype is given."),
-        "ones": (1, "Ones, float32 unless a dtype is given."),
-        "empty": (0, "An array of unspecified values."),
+        "zeros": 0,
+        "ones": 1,
+        "empty": 0,
     },
 )
 
@@ -332,10 +342,20 @@ def _like(name: str, value: int, x: Tensor, /, *, dtype: Any = None, device: str
 
 zeros_like, ones_like, empty_like = rows_of(
     _like,
+    """
+    zeros_like:
+    Zeros in the shape, the dtype and on the device of x, unless others are given.
+
+    ones_like:
+    Ones in the shape, the dtype and on the device of x, unless others are given.
+
+    empty_like:
+    An array of unspecified values, as `zeros_like`.
+    """,
     {
-        "zeros_like": (0, "Zeros in the shape, the dtype and on the device of x, unless others are given."),
-        "ones_like": (1, "Ones in the shape, the dtype and on the device of x, unless others are given."),
-        "empty_like": (0, "An array of unspecified values, as `zeros_like`."),
+        "zeros_like": 0,
+        "ones_like": 1,
+        "empty_like": 0,
     },
 )
 

@@ -91,15 +91,16 @@ cumulative_sum, cumulative_prod = map(
     standards,
     ops.rows_of(
         _cumulative,
+        """
+    cumulative_sum:
+    The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`.
+
+    cumulative_prod:
+    The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`.
+    """,
         {
-            "cumulative_sum": (
-                ops.cumulative_sum,
-                "The sums of the elements so far, after a 0 if `include_initial`. Dtypes as those of `sum`.",
-            ),
-            "cumulative_prod": (
-                ops.cumulative_prod,
-                "The products of the elements so far, after a 1 if `include_initial`. Dtypes as those of `sum`.",
-            ),
+            "cumulative_sum": ops.cumulative_sum,
+            "cumulative_prod": ops.cumulative_prod,
         },
     ),
 )

@@ -344,26 +344,29 @@ def _channels(name: str, axes: int, x: Tensor, p: float = 0.5, training: bool = 
 
 dropout1d, dropout2d, dropout3d = family(
     _channels,
-    {
-        "dropout1d": """Whole channels of (batch, channels, n) or (channels, n) zero with probability `p`; as
+    "",
+    """
+    dropout1d:
+    Whole channels of (batch, channels, n) or (channels, n) zero with probability `p`; as
     `dropout`.
 
     >>> sorted(set(dropout1d(Tensor.ones(1, 9, 2)).sum(2).flatten().tolist()) | {0.0, 4.0})
     [0.0, 4.0]
-    """,
-        "dropout2d": """Whole channels of (batch, channels, h, w) or (batch, channels, n) zero with probability `p`;
+
+    dropout2d:
+    Whole channels of (batch, channels, h, w) or (batch, channels, n) zero with probability `p`;
     as `dropout`.
 
     >>> dropout2d(Tensor.ones(1, 1, 2, 2), 1.0).sum().item()
     0.0
-    """,
-        "dropout3d": """Whole channels of (batch, channels, d, h, w) or (channels, d, h, w) zero with probability `p`;
+
+    dropout3d:
+    Whole channels of (batch, channels, d, h, w) or (channels, d, h, w) zero with probability `p`;
     as `dropout`.
 
     >>> dropout3d(Tensor.ones(1, 1, 2, 2, 2), 1.0).sum().item()
     0.0
     """,
-    },
 )
 
 

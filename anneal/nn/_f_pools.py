@@ -70,23 +70,26 @@ def _indexed(
 
 max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = family(
     _indexed,
-    {
-        "max_pool1d_with_indices": """`max_pool1d` with `return_indices=True`.
+    "",
+    """
+    max_pool1d_with_indices:
+    `max_pool1d` with `return_indices=True`.
 
     >>> max_pool1d_with_indices(Tensor.ones(1, 8), 2).indices.flatten().tolist()
     [0, 2, 4, 6]
-    """,
-        "max_pool2d_with_indices": """`max_pool2d` with `return_indices=True`.
+
+    max_pool2d_with_indices:
+    `max_pool2d` with `return_indices=True`.
 
     >>> max_pool2d_with_indices(Tensor.ones(1, 1, 8), (1, 2)).indices.flatten().tolist()
     [0, 2, 4, 6]
-    """,
-        "max_pool3d_with_indices": """`max_pool3d` with `return_indices=True`.
+
+    max_pool3d_with_indices:
+    `max_pool3d` with `return_indices=True`.
 
     >>> max_pool3d_with_indices(Tensor.ones(1, 1, 1, 8), (1, 1, 2)).indices.flatten().tolist()
     [0, 2, 4, 6]
     """,
-    },
 )
 
 
@@ -108,24 +111,28 @@ def _max_pool(
 
 max_pool1d, max_pool2d, max_pool3d = family(
     _max_pool,
-    {
-        "max_pool1d": """The largest value of each window of the last axis; with `return_indices` also its position.
+    "",
+    """
+    max_pool1d:
+    The largest value of each window of the last axis; with `return_indices` also its position.
 
     Positions count all elements of the last axis, int32. Otherwise as `anneal.tensor.functional.max_pool1d`.
 
     >>> pair = max_pool1d(Tensor.arange(2.0, 10.0).reshape(1, 8), 2, return_indices=True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
-    """,
-        "max_pool2d": """The largest value of each window of the last two axes; with `return_indices` also its position.
+
+    max_pool2d:
+    The largest value of each window of the last two axes; with `return_indices` also its position.
 
     Positions count all elements of the last two axes, int32. Otherwise as `anneal.tensor.functional.max_pool2d`.
 
     >>> pair = max_pool2d(Tensor.arange(2.0, 10.0).reshape(1, 1, 8), (1, 2), return_indices=True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
-    """,
-        "max_pool3d": """The largest value of each window of the last three axes; with `return_indices` also its
+
+    max_pool3d:
+    The largest value of each window of the last three axes; with `return_indices` also its
     position.
 
     Positions count all elements of the last three axes, int32. Otherwise as `anneal.tensor.functional.max_pool3d`.
@@ -134,7 +141,6 @@ max_pool1d, max_pool2d, max_pool3d = family(
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([3.0, 5.0, 7.0, 9.0], [1, 3, 5, 7])
     """,
-    },
 )
 
 
@@ -156,23 +162,26 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> ValuesIn
 
 adaptive_max_pool1d_with_indices, adaptive_max_pool2d_with_indices, adaptive_max_pool3d_with_indices = family(
     _adaptive,
-    {
-        "adaptive_max_pool1d_with_indices": """`adaptive_max_pool1d` with `return_indices=True`.
+    "",
+    """
+    adaptive_max_pool1d_with_indices:
+    `adaptive_max_pool1d` with `return_indices=True`.
 
     >>> adaptive_max_pool1d_with_indices(Tensor.arange(4.0).reshape(1, 4), 2).indices.flatten().tolist()
     [1, 3]
-    """,
-        "adaptive_max_pool2d_with_indices": """`adaptive_max_pool2d` with `return_indices=True`.
+
+    adaptive_max_pool2d_with_indices:
+    `adaptive_max_pool2d` with `return_indices=True`.
 
     >>> adaptive_max_pool2d_with_indices(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2)).indices.flatten().tolist()
     [1, 3]
-    """,
-        "adaptive_max_pool3d_with_indices": """`adaptive_max_pool3d` with `return_indices=True`.
+
+    adaptive_max_pool3d_with_indices:
+    `adaptive_max_pool3d` with `return_indices=True`.
 
     >>> adaptive_max_pool3d_with_indices(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2)).indices.flatten().tolist()
     [1, 3]
     """,
-    },
 )
 
 
@@ -186,29 +195,32 @@ def _adaptive_max_pool(
 
 adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = family(
     _adaptive_max_pool,
-    {
-        "adaptive_max_pool1d": """The largest value of as many windows as `output_size` says, over the last axis;
+    "",
+    """
+    adaptive_max_pool1d:
+    The largest value of as many windows as `output_size` says, over the last axis;
     `return_indices` as for `max_pool1d`.
 
     >>> pair = adaptive_max_pool1d(Tensor.arange(4.0).reshape(1, 4), 2, True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([1.0, 3.0], [1, 3])
-    """,
-        "adaptive_max_pool2d": """The largest value of as many windows as `output_size` says, over the last two axes;
+
+    adaptive_max_pool2d:
+    The largest value of as many windows as `output_size` says, over the last two axes;
     `return_indices` as for `max_pool2d`.
 
     >>> pair = adaptive_max_pool2d(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2), True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([1.0, 3.0], [1, 3])
-    """,
-        "adaptive_max_pool3d": """The largest value of as many windows as `output_size` says, over the last three axes;
+
+    adaptive_max_pool3d:
+    The largest value of as many windows as `output_size` says, over the last three axes;
     `return_indices` as for `max_pool3d`.
 
     >>> pair = adaptive_max_pool3d(Tensor.arange(4.0).reshape(1, 1, 1, 4), (1, 1, 2), True)
     >>> pair.values.flatten().tolist(), pair.indices.flatten().tolist()
     ([1.0, 3.0], [1, 3])
     """,
-    },
 )
 
 
@@ -244,8 +256,10 @@ def _unpool(
 
 max_unpool1d, max_unpool2d, max_unpool3d = family(
     _unpool,
-    {
-        "max_unpool1d": """Values back where `max_pool1d` found them, and zeros elsewhere: (batch, channels, ...) or
+    "",
+    """
+    max_unpool1d:
+    Values back where `max_pool1d` found them, and zeros elsewhere: (batch, channels, ...) or
     (channels, ...).
 
     `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
@@ -253,8 +267,9 @@ max_unpool1d, max_unpool2d, max_unpool3d = family(
     >>> pair = max_pool1d(Tensor.arange(4.0).reshape(1, 4), 2, return_indices=True)
     >>> max_unpool1d(*pair, 2).flatten().tolist()
     [0.0, 1.0, 0.0, 3.0]
-    """,
-        "max_unpool2d": """Values back where `max_pool2d` found them, and zeros elsewhere: (batch, channels, ...) or
+
+    max_unpool2d:
+    Values back where `max_pool2d` found them, and zeros elsewhere: (batch, channels, ...) or
     (channels, ...).
 
     `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
@@ -262,8 +277,9 @@ max_unpool1d, max_unpool2d, max_unpool3d = family(
     >>> pair = max_pool2d(Tensor.arange(4.0).reshape(1, 1, 4), (1, 2), return_indices=True)
     >>> max_unpool2d(*pair, (1, 2)).flatten().tolist()
     [0.0, 1.0, 0.0, 3.0]
-    """,
-        "max_unpool3d": """Values back where `max_pool3d` found them, and zeros elsewhere: (batch, channels, ...) or
+
+    max_unpool3d:
+    Values back where `max_pool3d` found them, and zeros elsewhere: (batch, channels, ...) or
     (channels, ...).
 
     `output_size` is the size before the pool, where several would give this x. Raises ShapeError for one too far off.
@@ -272,7 +288,6 @@ max_unpool1d, max_unpool2d, max_unpool3d = family(
     >>> max_unpool3d(*pair, (1, 1, 2)).flatten().tolist()
     [0.0, 1.0, 0.0, 3.0]
     """,
-    },
 )
 
 
@@ -300,24 +315,26 @@ def _lp_pool(
 
 lp_pool1d, lp_pool2d, lp_pool3d = family(
     _lp_pool,
-    {
-        "lp_pool1d": """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
+    "single",
+    """
+    lp_pool1d:
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of the last axis.
 
     >>> lp_pool1d(Tensor([3.0, 4.0]).reshape(1, 1, 2), 2.0, 2).flatten().tolist()
     [5.0]
-    """,
-        "lp_pool2d": """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
+
+    lp_pool2d:
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of the last two axes.
 
     >>> lp_pool2d(Tensor([3.0, 4.0]).reshape(1, 1, 1, 2), 2.0, (1, 2)).flatten().tolist()
     [5.0]
-    """,
-        "lp_pool3d": """(sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
+
+    lp_pool3d:
+    (sum of x ** norm_type) ** (1 / norm_type) over each window of the last three axes.
 
     >>> lp_pool3d(Tensor([3.0, 4.0]).reshape(1, 1, 1, 1, 2), 2.0, (1, 1, 2)).flatten().tolist()
     [5.0]
     """,
-    },
-    "single",
 )
 
 
@@ -368,18 +385,20 @@ def _fractional(
 
 fractional_max_pool2d_with_indices, fractional_max_pool3d_with_indices = family(
     _fractional,
-    {
-        "fractional_max_pool2d_with_indices": """`fractional_max_pool2d` with `return_indices=True`.
+    "",
+    """
+    fractional_max_pool2d_with_indices:
+    `fractional_max_pool2d` with `return_indices=True`.
 
     >>> fractional_max_pool2d_with_indices(Tensor.ones(1, 1, 4, 4), 2, output_size=3).indices.shape
     (1, 1, 3, 3)
-    """,
-        "fractional_max_pool3d_with_indices": """`fractional_max_pool3d` with `return_indices=True`.
+
+    fractional_max_pool3d_with_indices:
+    `fractional_max_pool3d` with `return_indices=True`.
 
     >>> fractional_max_pool3d_with_indices(Tensor.ones(1, 1, 4, 4, 4), 2, output_size=3).indices.shape
     (1, 1, 3, 3, 3)
     """,
-    },
 )
 
 
@@ -399,16 +418,19 @@ def _fractional_max_pool(
 
 fractional_max_pool2d, fractional_max_pool3d = family(
     _fractional_max_pool,
-    {
-        "fractional_max_pool2d": """The largest value of windows of the last two axes that begin at random places
+    "",
+    """
+    fractional_max_pool2d:
+    The largest value of windows of the last two axes that begin at random places
     (Graham, 2014).
 
     `output_size` or `output_ratio` says how many; `_random_samples`, (batch, channels, 2) in [0, 1), where they begin.
 
     >>> fractional_max_pool2d(Tensor.ones(1, 1, 4, 4), 2, output_size=3).shape
     (1, 1, 3, 3)
-    """,
-        "fractional_max_pool3d": """The largest value of windows of the last three axes that begin at random places
+
+    fractional_max_pool3d:
+    The largest value of windows of the last three axes that begin at random places
     (Graham, 2014).
 
     `output_size` or `output_ratio` says how many; `_random_samples`, (batch, channels, 3) in [0, 1), where they begin.
@@ -416,7 +438,6 @@ fractional_max_pool2d, fractional_max_pool3d = family(
     >>> fractional_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2, output_size=3).shape
     (1, 1, 3, 3, 3)
     """,
-    },
 )
 
 

@@ -97,27 +97,26 @@ def _exponential(name: str, scaled: bool, x: Tensor, alpha: float = 1.0) -> Tens
 
 elu, celu = family(
     _exponential,
-    {
-        "elu": (
-            False,
-            """x above 0, alpha * (exp(x) - 1) elsewhere.
+    "functional inplace=twin single",
+    """
+    elu:
+    x above 0, alpha * (exp(x) - 1) elsewhere.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.0, 2.0]).elu()
     Tensor([-0.6321,  2.    ], dtype=float32)
-    """,
-        ),
-        "celu": (
-            True,
-            """x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
+
+    celu:
+    x above 0, alpha * (exp(x / alpha) - 1) elsewhere.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.0, 2.0]).celu()
     Tensor([-0.6321,  2.    ], dtype=float32)
     """,
-        ),
+    {
+        "elu": False,
+        "celu": True,
     },
-    "functional inplace=twin single",
 )
 
 

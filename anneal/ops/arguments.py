@@ -211,22 +211,32 @@ def function(op: Any, words: str = "") -> Any:
     return checked(viewing(op) if "view" in said else op)
 
 
-Rows = Mapping[str, tuple[Any, ...] | str]
+_HEADING = re.compile(r"^    ([a-z]\w*)([^:\n]*):\n    ", re.MULTILINE)
 
 
-def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Callable[P, R]]:
+def headed(documents: str) -> list[tuple[str, str, str]]:
+    """The names, words and docstrings of a text, in which each docstring stands below a line `NAME WORDS:`."""
+    parts = _HEADING.split(documents)[1:]
+    return [(name, words, said.rstrip()) for name, words, said in zip(parts[::3], parts[1::3], parts[2::3])]
+
+
+def rows_of(
+    op: Callable[Concatenate[Any, Any, P], R], documents: str, rows: Mapping[str, Any] | None = None
+) -> list[Callable[P, R]]:
     """Functions of one signature: `op`, whose first two arguments each of them has its own of.
 
     The arguments that follow, their defaults and annotations are `op`'s.
 
     Args:
-        rows: by the functions' names the first two arguments and a docstring; or the second and a docstring, where the
-            first is the name; or a docstring alone for one over one, two or three axes: `op` then takes the name and
-            the number of axes, the digit in the name.
+        documents: the functions' docstrings, each below its function's name and a colon.
+        rows: by the functions' names the first two arguments in a tuple, or the second, where the first is the name.
+            None for functions over one, two or three axes: `op` then takes the name and the number of axes, the digit
+            in the name.
 
     >>> def _powers(base: float, sign: int, x: float) -> float:
     ...     return float(base ** (sign * x))
-    >>> twos, halves = rows_of(_powers, {"twos": (2, 1, "2 ** x."), "halves": (2, -1, "0.5 ** x.")})
+    >>> documents = "    twos:\\n    2 ** x.\\n    halves:\\n    0.5 ** x."
+    >>> twos, halves = rows_of(_powers, documents, {"twos": (2, 1), "halves": (2, -1)})
     >>> halves(2.0), halves.__doc__
     (0.25, '0.5 ** x.')
     """
@@ -241,10 +251,9 @@ def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Calla
     body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
     kinds = dict(list(inner.__annotations__.items())[2:])
     found = []
-    for key, row in rows.items():
-        name = key.partition(" ")[0]
-        own_of_it = (next(int(n) for n in name if n.isdigit()), row) if isinstance(row, str) else row
-        one, two, document = own_of_it if len(own_of_it) == 3 else (name, *own_of_it)
+    for name, _, document in headed(documents):
+        row = rows[name] if rows else next(int(n) for n in name if n.isdigit())
+        one, two = row if isinstance(row, tuple) else (name, row)
         held = {"op": op, "one": one, "two": two, "__name__": op.__module__}
         made: Any = FunctionType(body.replace(co_name=name, co_qualname=name), held, name, inner.__defaults__)
         made.__annotations__, made.__doc__, made.__kwdefaults__ = kinds, document, inner.__kwdefaults__
@@ -253,21 +262,25 @@ def rows_of(op: Callable[Concatenate[Any, Any, P], R], rows: Rows) -> list[Calla
     return found
 
 
-def family(op: Callable[Concatenate[Any, Any, P], R], rows: Rows, words: str = "") -> list[Callable[P, R]]:
+def family(
+    op: Callable[Concatenate[Any, Any, P], R], words: str, documents: str, rows: Mapping[str, Any] | None = None
+) -> list[Callable[P, R]]:
     """Public functions of one signature, each declared as by `function`; `tools/names.py` reads both decorators.
 
     Args:
         op: the computation, as of `rows_of`.
+        words: those of `function`.
+        documents: the docstrings, as there; what `function` is told of one of them alone stands behind its name.
         rows: what each function has its own of, as there.
-        words: those of `function`; what one of them alone says stands behind its name.
 
     >>> def _halved(name: str, axes: int, x: float) -> float:
     ...     return x / 2**axes
-    >>> halved1d, halved2d = family(_halved, {"halved1d": "A half.", "halved2d": "A quarter."})
+    >>> halved1d, halved2d = family(_halved, "", "    halved1d:\\n    A half.\\n    halved2d:\\n    A quarter.")
     >>> halved2d(8.0), halved2d.__doc__.splitlines()[0]
     (2.0, 'A quarter.')
     """
-    return [function(f"{words} {own.partition(' ')[2]}")(made) for own, made in zip(rows, rows_of(op, rows))]
+    declared = zip(headed(documents), rows_of(op, documents, rows))
+    return [function(f"{words} {own}")(made) for (_, own, _), made in declared]
 
 
 def init_of(cls: Any, body: str = "") -> Any:

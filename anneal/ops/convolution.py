@@ -105,14 +105,17 @@ def _conv_padding(padding: Sizes | str, kernel: Ints, stride: Ints, dilation: In
 
 conv1d, conv2d, conv3d = family(
     _convolve,
-    {
-        "conv1d": """1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`.
+    "functional autocast=low",
+    """
+    conv1d:
+    1-D convolution: x (batch, in, n) or (in, n), weight (out, in/groups, k); see `conv2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[[1.0, 2.0, 4.0]]]).conv1d(Tensor([[[1.0, -1.0]]]))
     Tensor([[[-1., -2.]]], dtype=float32)
-    """,
-        "conv2d": """2-D convolution (cross-correlation, as everywhere in deep learning).
+
+    conv2d:
+    2-D convolution (cross-correlation, as everywhere in deep learning).
 
     Args:
         x: (batch, in, h, w) or (in, h, w).
@@ -129,16 +132,15 @@ conv1d, conv2d, conv3d = family(
     >>> conv2d(Tensor.arange(9).float().reshape(1, 1, 3, 3), Tensor.ones(1, 1, 2, 2))
     Tensor([[[[ 8., 12.],
               [20., 24.]]]], dtype=float32)
-    """,
-        "conv3d": """3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see
+
+    conv3d:
+    3-D convolution: x (batch, in, d, h, w) or without batch, weight (out, in/groups, kd, kh, kw); see
     `conv2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 3, 3, 3).conv3d(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 2, 2, 2)
     """,
-    },
-    "functional autocast=low",
 )
 
 
@@ -220,15 +222,18 @@ def _unwound(name: str, device: str, x: UOp, w: UOp, stride: Ints, dilation: Int
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = family(
     _transposed,
-    {
-        "conv_transpose1d": """Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see
+    "functional autocast=low",
+    """
+    conv_transpose1d:
+    Transposed 1-D convolution: x (batch, in, n), weight (in, out/groups, k); see
     `conv_transpose2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[[1.0, 2.0]]]).conv_transpose1d(Tensor([[[1.0, 10.0]]]))
     Tensor([[[ 1., 12., 20.]]], dtype=float32)
-    """,
-        "conv_transpose2d": """Transposed 2-D convolution: the map of `conv2d`'s gradient to that of its input.
+
+    conv_transpose2d:
+    Transposed 2-D convolution: the map of `conv2d`'s gradient to that of its input.
 
     Args:
         x: (batch, in, h, w) or (in, h, w).
@@ -244,14 +249,13 @@ conv_transpose1d, conv_transpose2d, conv_transpose3d = family(
     >>> from anneal.tensor import Tensor
     >>> conv_transpose2d(Tensor([[[1.0, 2.0]]]), Tensor.ones(1, 1, 1, 2), stride=2)
     Tensor([[[1., 1., 2., 2.]]], dtype=float32)
-    """,
-        "conv_transpose3d": """Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw);
+
+    conv_transpose3d:
+    Transposed 3-D convolution: x (batch, in, d, h, w), weight (in, out/groups, kd, kh, kw);
     see `conv_transpose2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 2, 2, 2).conv_transpose3d(Tensor.ones(1, 1, 2, 2, 2)).shape
     (1, 1, 3, 3, 3)
     """,
-    },
-    "functional autocast=low",
 )

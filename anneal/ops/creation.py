@@ -57,38 +57,36 @@ def _filled(
 
 zeros, ones, empty = family(
     _filled,
-    {
-        "zeros": (
-            0,
-            """A tensor of zeros.
+    "static",
+    """
+    zeros:
+    A tensor of zeros.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros(2, 2)
     Tensor([[0., 0.],
             [0., 0.]], dtype=float32)
-    """,
-        ),
-        "ones": (
-            1,
-            """A tensor of ones.
+
+    ones:
+    A tensor of ones.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(2, 2, dtype="int32")
     Tensor([[1, 1],
             [1, 1]], dtype=int32)
-    """,
-        ),
-        "empty": (
-            0,
-            """A tensor of unspecified values (zeros, as it happens).
+
+    empty:
+    A tensor of unspecified values (zeros, as it happens).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.empty(2, 3).shape
     (2, 3)
     """,
-        ),
+    {
+        "zeros": 0,
+        "ones": 1,
+        "empty": 0,
     },
-    "static",
 )
 
 
@@ -257,28 +255,27 @@ def _triangle(
 
 tril_indices, triu_indices = family(
     _triangle,
-    {
-        "tril_indices": (
-            np.tril_indices,
-            """The rows and columns, as two rows, of the lower triangle of a matrix.
+    "static",
+    """
+    tril_indices:
+    The rows and columns, as two rows, of the lower triangle of a matrix.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.tril_indices(2, 2).tolist()
     [[0, 1, 1], [0, 0, 1]]
-    """,
-        ),
-        "triu_indices": (
-            np.triu_indices,
-            """The rows and columns, as two rows, of the upper triangle of a matrix.
+
+    triu_indices:
+    The rows and columns, as two rows, of the upper triangle of a matrix.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.triu_indices(2, 3)
     Tensor([[0, 0, 0, 1, 1],
             [0, 1, 2, 1, 2]], dtype=int32)
     """,
-        ),
+    {
+        "tril_indices": np.tril_indices,
+        "triu_indices": np.triu_indices,
     },
-    "static",
 )
 
 
@@ -374,45 +371,42 @@ def kaisers(beta: float) -> Formula:
 
 hann_window, hamming_window, blackman_window, bartlett_window = family(
     window,
-    {
-        "hann_window": (
-            cosines(0.5, 0.5),
-            """Half a cosine's swing up and down.
+    "static",
+    """
+    hann_window:
+    Half a cosine's swing up and down.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.hann_window(4).round(3)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
-    """,
-        ),
-        "hamming_window": (
-            cosines(0.54, 0.46),
-            """0.54 less 0.46 times a cosine.
+
+    hamming_window:
+    0.54 less 0.46 times a cosine.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.hamming_window(4).round(2)
     Tensor([0.08, 0.54, 1.  , 0.54], dtype=float32)
-    """,
-        ),
-        "blackman_window": (
-            cosines(0.42, 0.5, 0.08),
-            """0.42 less half a cosine, plus 0.08 of one of twice the frequency.
+
+    blackman_window:
+    0.42 less half a cosine, plus 0.08 of one of twice the frequency.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.blackman_window(4).round(2)
     Tensor([-0.  ,  0.34,  1.  ,  0.34], dtype=float32)
-    """,
-        ),
-        "bartlett_window": (
-            triangle,
-            """A triangle: straight up to 1 and down again.
+
+    bartlett_window:
+    A triangle: straight up to 1 and down again.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.bartlett_window(4)
     Tensor([0. , 0.5, 1. , 0.5], dtype=float32)
     """,
-        ),
+    {
+        "hann_window": cosines(0.5, 0.5),
+        "hamming_window": cosines(0.54, 0.46),
+        "blackman_window": cosines(0.42, 0.5, 0.08),
+        "bartlett_window": triangle,
     },
-    "static",
 )
 
 
@@ -466,34 +460,33 @@ def _like(
 
 zeros_like, ones_like, empty_like = family(
     _like,
-    {
-        "zeros_like": (
-            0,
-            """Zeros of this tensor's shape, dtype and device.
+    "",
+    """
+    zeros_like:
+    Zeros of this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.zeros_like(Tensor([1, 2]))
     Tensor([0, 0], dtype=int32)
-    """,
-        ),
-        "ones_like": (
-            1,
-            """Ones of this tensor's shape, dtype and device.
+
+    ones_like:
+    Ones of this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.5, 2.5]).ones_like()
     Tensor([1., 1.], dtype=float32)
-    """,
-        ),
-        "empty_like": (
-            0,
-            """Another name of `zeros_like`.
+
+    empty_like:
+    Another name of `zeros_like`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).empty_like().dtype
     dtypes.int32
     """,
-        ),
+    {
+        "zeros_like": 0,
+        "ones_like": 1,
+        "empty_like": 0,
     },
 )
 

@@ -52,10 +52,10 @@ def _extremes(
 
 max, min = family(
     _extremes,
-    {
-        "max": (
-            Op.MAX,
-            """The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
+    "",
+    """
+    max:
+    The largest value of all elements, or along an axis; nan if there is one. `max(y)` of a tensor y is
     `maximum`.
 
     Args:
@@ -72,11 +72,9 @@ max, min = family(
     ValuesIndices(values=Tensor([5, 7], dtype=int32), indices=Tensor([1, 0], dtype=int32))
     >>> x.max(axis=1), x.max().item()
     (Tensor([5, 7], dtype=int32), 7)
-    """,
-        ),
-        "min": (
-            Op.MIN,
-            """The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
+
+    min:
+    The smallest value of all elements, or along an axis; nan if there is one. `min(y)` of a tensor y is
     `minimum`.
 
     Arguments, results and errors as for `max`.
@@ -85,34 +83,36 @@ max, min = family(
     >>> Tensor([[1, 5], [7, 3]]).min(dim=1).indices
     Tensor([0, 1], dtype=int32)
     """,
-        ),
+    {
+        "max": Op.MAX,
+        "min": Op.MIN,
     },
 )
 
 
 amax, amin = family(
     _extreme,
-    {
-        "amax array_api=max neutral=lowest": (
-            Op.MAX,
-            """The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+    "",
+    """
+    amax array_api=max neutral=lowest:
+    The largest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
     Raises ShapeError over nothing.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).amax(dim=(0, 1)).item()
     7
-    """,
-        ),
-        "amin array_api=min neutral=highest": (
-            Op.MIN,
-            """The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
+
+    amin array_api=min neutral=highest:
+    The smallest value along axes, or of all; nan if there is one. Ties share the gradient evenly.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).amin(axis=1)
     Tensor([1, 2], dtype=int32)
     """,
-        ),
+    {
+        "amax": Op.MAX,
+        "amin": Op.MIN,
     },
 )
 
@@ -138,27 +138,25 @@ def _nan_extreme(op: Op, least: float, x: Tensor, axis: Axes = None, keepdim: bo
 
 nanmax, nanmin = family(
     _nan_extreme,
-    {
-        "nanmax": (
-            Op.MAX,
-            -math.inf,
-            """The largest element that is not nan; nan where every element is.
+    "",
+    """
+    nanmax:
+    The largest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmax()
     Tensor(3., dtype=float32)
-    """,
-        ),
-        "nanmin": (
-            Op.MIN,
-            math.inf,
-            """The smallest element that is not nan; nan where every element is.
+
+    nanmin:
+    The smallest element that is not nan; nan where every element is.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 1.0, 3.0]).nanmin()
     Tensor(1., dtype=float32)
     """,
-        ),
+    {
+        "nanmax": (Op.MAX, -math.inf),
+        "nanmin": (Op.MIN, math.inf),
     },
 )
 
@@ -185,27 +183,26 @@ def _position(name: str, op: Op, x: Tensor, axis: int | None = None, keepdim: bo
 
 argmax, argmin = family(
     _position,
-    {
-        "argmax neutral=lowest": (
-            Op.MAX,
-            """The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
+    "array_api",
+    """
+    argmax neutral=lowest:
+    The position of the first largest value (or nan) along an axis, as int32; of the flat row without one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 5], [7, 3]]).argmax(dim=1)
     Tensor([1, 0], dtype=int32)
-    """,
-        ),
-        "argmin neutral=highest": (
-            Op.MIN,
-            """The position of the first smallest value (or nan) along an axis, as int32.
+
+    argmin neutral=highest:
+    The position of the first smallest value (or nan) along an axis, as int32.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[3, 1], [2, 5]]).argmin(axis=1)
     Tensor([1, 0], dtype=int32)
     """,
-        ),
+    {
+        "argmax": Op.MAX,
+        "argmin": Op.MIN,
     },
-    "array_api",
 )
 
 
@@ -271,29 +268,28 @@ def _total(name: str, op: Op, x: Tensor, axis: int | None = None, *, dtype: DTyp
 
 cumsum, cumprod = family(
     _total,
-    {
-        "cumsum neutral=0": (
-            Op.ADD,
-            """The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
+    "in_place autocast=float32 single",
+    """
+    cumsum neutral=0:
+    The sum of the elements up to and including each, along an axis, in x's shape; of integers in the dtypes
     of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).cumsum(0)
     Tensor([1, 3, 6], dtype=int32)
-    """,
-        ),
-        "cumprod neutral=1": (
-            Op.MUL,
-            """The product of the elements up to and including each, along an axis, in x's shape; of integers in the
+
+    cumprod neutral=1:
+    The product of the elements up to and including each, along an axis, in x's shape; of integers in the
     dtypes of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumprod(0)
     Tensor([ 2,  6, 24], dtype=int32)
     """,
-        ),
+    {
+        "cumsum": Op.ADD,
+        "cumprod": Op.MUL,
     },
-    "in_place autocast=float32 single",
 )
 
 
@@ -328,10 +324,10 @@ def _running_extreme(
 
 cummax, cummin = family(
     _running_extreme,
-    {
-        "cummax": (
-            Op.MAX,
-            """The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+    "",
+    """
+    cummax:
+    The largest of the elements up to and including each, along an axis, with its index, in x's shape; nan
     from the first nan on.
 
     Args:
@@ -346,11 +342,9 @@ cummax, cummin = family(
     ValuesIndices(values=Tensor([1, 3, 3], dtype=int32), indices=Tensor([0, 1, 1], dtype=int32))
     >>> Tensor([1, 3, 2]).cummax(axis=0)
     Tensor([1, 3, 3], dtype=int32)
-    """,
-        ),
-        "cummin": (
-            Op.MIN,
-            """The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
+
+    cummin:
+    The smallest of the elements up to and including each, along an axis, with its index, in x's shape; nan
     from the first nan on.
 
     Arguments, results and errors as for `cummax`.
@@ -359,7 +353,9 @@ cummax, cummin = family(
     >>> Tensor([3, 1, 2]).cummin(dim=0).values
     Tensor([3, 1, 1], dtype=int32)
     """,
-        ),
+    {
+        "cummax": Op.MAX,
+        "cummin": Op.MIN,
     },
 )
 

@@ -82,108 +82,98 @@ def _real(name: str, op: Op, x: Tensor) -> Tensor:
 
 exp, exp2, log, log2, sqrt, rsqrt, erf, sin, cos, tan, tanh = family(
     _real,
-    {
-        "exp array_api autocast=float32": (
-            Op.EXP,
-            """e ** x.
+    "in_place",
+    """
+    exp array_api autocast=float32:
+    e ** x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 1]).exp().round(4)
     Tensor([1.    , 2.7183], dtype=float32)
-    """,
-        ),
-        "exp2 special": (
-            Op.EXP2,
-            """2 ** x.
+
+    exp2 special:
+    2 ** x.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0, 3]).exp2()
     Tensor([1., 8.], dtype=float32)
-    """,
-        ),
-        "log array_api autocast=float32": (
-            Op.LOG,
-            """The natural logarithm; -inf at 0, nan below.
+
+    log array_api autocast=float32:
+    The natural logarithm; -inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 10.0]).log()
     Tensor([0.    , 2.3026], dtype=float32)
-    """,
-        ),
-        "log2 array_api autocast=float32": (
-            Op.LOG2,
-            """The logarithm to base 2.
+
+    log2 array_api autocast=float32:
+    The logarithm to base 2.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 8.0]).log2()
     Tensor([0., 3.], dtype=float32)
-    """,
-        ),
-        "sqrt array_api": (
-            Op.SQRT,
-            """The square root; nan below 0.
+
+    sqrt array_api:
+    The square root; nan below 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([4.0, 16.0]).sqrt()
     Tensor([2., 4.], dtype=float32)
-    """,
-        ),
-        "rsqrt autocast=float32": (
-            Op.RSQRT,
-            """1 / sqrt(x).
+
+    rsqrt autocast=float32:
+    1 / sqrt(x).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([4.0, 16.0]).rsqrt()
     Tensor([0.5 , 0.25], dtype=float32)
-    """,
-        ),
-        "erf special": (
-            Op.ERF,
-            """The error function.
+
+    erf special:
+    The error function.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).erf()
     Tensor([0.    , 0.8427], dtype=float32)
-    """,
-        ),
-        "sin array_api": (
-            Op.SIN,
-            """The sine of an angle in radians.
+
+    sin array_api:
+    The sine of an angle in radians.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).sin()
     Tensor([0.    , 0.8415], dtype=float32)
-    """,
-        ),
-        "cos array_api": (
-            Op.COS,
-            """The cosine of an angle in radians.
+
+    cos array_api:
+    The cosine of an angle in radians.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).cos()
     Tensor([1.    , 0.5403], dtype=float32)
-    """,
-        ),
-        "tan array_api autocast=float32": (
-            Op.TAN,
-            """The tangent of an angle in radians.
+
+    tan array_api autocast=float32:
+    The tangent of an angle in radians.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).tan()
     Tensor([0.    , 1.5574], dtype=float32)
-    """,
-        ),
-        "tanh array_api functional": (
-            Op.TANH,
-            """The hyperbolic tangent.
+
+    tanh array_api functional:
+    The hyperbolic tangent.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 1.0]).tanh()
     Tensor([0.    , 0.7616], dtype=float32)
     """,
-        ),
+    {
+        "exp": Op.EXP,
+        "exp2": Op.EXP2,
+        "log": Op.LOG,
+        "log2": Op.LOG2,
+        "sqrt": Op.SQRT,
+        "rsqrt": Op.RSQRT,
+        "erf": Op.ERF,
+        "sin": Op.SIN,
+        "cos": Op.COS,
+        "tan": Op.TAN,
+        "tanh": Op.TANH,
     },
-    "in_place",
 )
 
 

@@ -25,25 +25,25 @@ def _not_nan(name: str, op: Op, x: Tensor, other: Any) -> Tensor:
 
 fmax, fmin = family(
     _not_nan,
-    {
-        "fmax": (
-            Op.MAX,
-            """The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
+    "",
+    """
+    fmax:
+    The larger of two elements; of a number and nan, the number. At a tie each side has half the gradient.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, float("nan")]).fmax(Tensor([0.5, 2.0]))
     Tensor([1., 2.], dtype=float32)
-    """,
-        ),
-        "fmin": (
-            Op.MIN,
-            """The smaller of two elements; of a number and nan, the number.
+
+    fmin:
+    The smaller of two elements; of a number and nan, the number.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([float("nan"), 5.0]).fmin(3.0)
     Tensor([3., 3.], dtype=float32)
     """,
-        ),
+    {
+        "fmax": Op.MAX,
+        "fmin": Op.MIN,
     },
 )
 
@@ -311,27 +311,25 @@ def _cumulative(
 
 cumulative_sum, cumulative_prod = family(
     _cumulative,
-    {
-        "cumulative_sum": (
-            "cumsum",
-            0,
-            """`cumsum`, with a zero before it if `include_initial`.
+    "",
+    """
+    cumulative_sum:
+    `cumsum`, with a zero before it if `include_initial`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumulative_sum(include_initial=True)
     Tensor([0, 2, 5, 9], dtype=int32)
-    """,
-        ),
-        "cumulative_prod": (
-            "cumprod",
-            1,
-            """`cumprod`, with a one before it if `include_initial`.
+
+    cumulative_prod:
+    `cumprod`, with a one before it if `include_initial`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).cumulative_prod()
     Tensor([ 2,  6, 24], dtype=int32)
     """,
-        ),
+    {
+        "cumulative_sum": ("cumsum", 0),
+        "cumulative_prod": ("cumprod", 1),
     },
 )
 
@@ -456,34 +454,33 @@ def _new_filled(
 
 new_zeros, new_ones, new_empty = family(
     _new_filled,
-    {
-        "new_zeros": (
-            0,
-            """Zeros with this tensor's dtype and device, unless others are given.
+    "",
+    """
+    new_zeros:
+    Zeros with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_zeros(2)
     Tensor([0, 0], dtype=int32)
-    """,
-        ),
-        "new_ones": (
-            1,
-            """Ones with this tensor's dtype and device, unless others are given.
+
+    new_ones:
+    Ones with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_ones(2)
     Tensor([1, 1], dtype=int32)
-    """,
-        ),
-        "new_empty": (
-            0,
-            """A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
+
+    new_empty:
+    A tensor of unspecified values, with this tensor's dtype and device, unless others are given.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1]).new_empty(2, 3).shape
     (2, 3)
     """,
-        ),
+    {
+        "new_zeros": 0,
+        "new_ones": 1,
+        "new_empty": 0,
     },
 )
 

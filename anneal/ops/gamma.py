@@ -460,49 +460,42 @@ def _bessel(kind: Any, order: int, x: Tensor) -> Tensor:
 
 bessel_j0, bessel_j1, bessel_y0, bessel_y1 = family(
     _bessel,
-    {
-        "bessel_j0": (
-            _j,
-            0,
-            """The Bessel function of the first kind of order 0.
+    "special method=no",
+    """
+    bessel_j0:
+    The Bessel function of the first kind of order 0.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_j0(Tensor([0.0, 5.0])).round(4)
     Tensor([ 1.    , -0.1776], dtype=float32)
-    """,
-        ),
-        "bessel_j1": (
-            _j,
-            1,
-            """The Bessel function of the first kind of order 1.
+
+    bessel_j1:
+    The Bessel function of the first kind of order 1.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_j1(Tensor([0.5, 2.0]))
     Tensor([0.2423, 0.5767], dtype=float32)
-    """,
-        ),
-        "bessel_y0": (
-            _y,
-            0,
-            """The Bessel function of the second kind of order 0: -inf at 0, nan below.
+
+    bessel_y0:
+    The Bessel function of the second kind of order 0: -inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_y0(Tensor([0.5, 2.0]))
     Tensor([-0.4445,  0.5104], dtype=float32)
-    """,
-        ),
-        "bessel_y1": (
-            _y,
-            1,
-            """The Bessel function of the second kind of order 1: -inf at 0, nan below.
+
+    bessel_y1:
+    The Bessel function of the second kind of order 1: -inf at 0, nan below.
 
     >>> from anneal.tensor import Tensor
     >>> bessel_y1(Tensor([0.5, 2.0]))
     Tensor([-1.4715, -0.107 ], dtype=float32)
     """,
-        ),
+    {
+        "bessel_j0": (_j, 0),
+        "bessel_j1": (_j, 1),
+        "bessel_y0": (_y, 0),
+        "bessel_y1": (_y, 1),
     },
-    "special method=no",
 )
 
 

@@ -385,28 +385,24 @@ def _at_least(
 
 atleast_1d, atleast_2d, atleast_3d = family(
     _at_least,
-    {
-        "atleast_1d": (
-            lambda x: x if x.ndim else x.reshape(1),
-            """The tensor with one axis at least; of several tensors, or a list, a tuple of them.
+    "view",
+    """
+    atleast_1d:
+    The tensor with one axis at least; of several tensors, or a list, a tuple of them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor(5).atleast_1d()
     Tensor([5], dtype=int32)
-    """,
-        ),
-        "atleast_2d": (
-            lambda x: x if x.ndim > 1 else x.reshape(1, -1),
-            """The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
+
+    atleast_2d:
+    The tensor with two axes at least: a vector is a row. Of several tensors, or a list, a tuple of them.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]).atleast_2d()
     Tensor([[1, 2]], dtype=int32)
-    """,
-        ),
-        "atleast_3d": (
-            lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x,
-            """The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
+
+    atleast_3d:
+    The tensor with three axes at least: a matrix is one of columns of one element, a vector its middle axis.
 
     Of several tensors, or a list, a tuple of them.
 
@@ -414,9 +410,11 @@ atleast_1d, atleast_2d, atleast_3d = family(
     >>> Tensor([1, 2]).atleast_3d().shape
     (1, 2, 1)
     """,
-        ),
+    {
+        "atleast_1d": lambda x: x if x.ndim else x.reshape(1),
+        "atleast_2d": lambda x: x if x.ndim > 1 else x.reshape(1, -1),
+        "atleast_3d": lambda x: x.atleast_2d().unsqueeze(-1) if x.ndim < 3 else x,
     },
-    "view",
 )
 
 
@@ -427,38 +425,34 @@ def _stacked(widen: Callable[[Tensor], Tensor], dim: int, tensors: Any, *others:
 
 hstack, dstack, column_stack = family(
     _stacked,
-    {
-        "hstack": (
-            lambda t: t.atleast_1d(),
-            1,
-            """Tensors side by side: along the second axis, vectors along their only one.
+    "",
+    """
+    hstack:
+    Tensors side by side: along the second axis, vectors along their only one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.hstack(Tensor([1]), Tensor([2, 3])).tolist()
     [1, 2, 3]
-    """,
-        ),
-        "dstack": (
-            lambda t: t.atleast_3d(),
-            2,
-            """Tensors one behind the other, along the third axis.
+
+    dstack:
+    Tensors one behind the other, along the third axis.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.dstack([Tensor([1, 2]), Tensor([3, 4])])
     Tensor([[[1, 3],
              [2, 4]]], dtype=int32)
-    """,
-        ),
-        "column_stack": (
-            lambda t: t if t.ndim > 1 else t.reshape(-1, 1),
-            1,
-            """Tensors side by side, vectors as columns.
+
+    column_stack:
+    Tensors side by side, vectors as columns.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.column_stack(Tensor([1, 2]), Tensor([3, 4])).tolist()
     [[1, 3], [2, 4]]
     """,
-        ),
+    {
+        "hstack": (lambda t: t.atleast_1d(), 1),
+        "dstack": (lambda t: t.atleast_3d(), 2),
+        "column_stack": (lambda t: t if t.ndim > 1 else t.reshape(-1, 1), 1),
     },
 )
 

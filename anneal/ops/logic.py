@@ -32,69 +32,58 @@ def _compared(op: Op | None, swap: bool, x: Tensor, other: Operand) -> Tensor:
 
 eq, ne, lt, gt, le, ge = family(
     _compared,
-    {
-        "eq array_api=equal": (
-            Op.EQ,
-            False,
-            """x == other, as bool.
+    "in_place",
+    """
+    eq array_api=equal:
+    x == other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2]) == 2
     Tensor([False,  True], dtype=bool)
-    """,
-        ),
-        "ne alias=not_equal array_api=not_equal": (
-            Op.NE,
-            False,
-            """x != other, as bool; true for nan.
+
+    ne alias=not_equal array_api=not_equal:
+    x != other, as bool; true for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ne(2)
     Tensor([ True, False,  True], dtype=bool)
-    """,
-        ),
-        "lt alias=less array_api=less": (
-            Op.LT,
-            False,
-            """x < other, as bool.
+
+    lt alias=less array_api=less:
+    x < other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).lt(2)
     Tensor([ True, False, False], dtype=bool)
-    """,
-        ),
-        "gt alias=greater array_api=greater": (
-            Op.LT,
-            True,
-            """x > other, as bool.
+
+    gt alias=greater array_api=greater:
+    x > other, as bool.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).gt(2)
     Tensor([False, False,  True], dtype=bool)
-    """,
-        ),
-        "le alias=less_equal array_api=less_equal": (
-            None,
-            False,
-            """x <= other, as bool; false for nan.
+
+    le alias=less_equal array_api=less_equal:
+    x <= other, as bool; false for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).le(2)
     Tensor([ True,  True, False], dtype=bool)
-    """,
-        ),
-        "ge alias=greater_equal array_api=greater_equal": (
-            None,
-            True,
-            """x >= other, as bool; false for nan.
+
+    ge alias=greater_equal array_api=greater_equal:
+    x >= other, as bool; false for nan.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 2, 3]).ge(2)
     Tensor([False,  True,  True], dtype=bool)
     """,
-        ),
+    {
+        "eq": (Op.EQ, False),
+        "ne": (Op.NE, False),
+        "lt": (Op.LT, False),
+        "gt": (Op.LT, True),
+        "le": (None, False),
+        "ge": (None, True),
     },
-    "in_place",
 )
 
 
@@ -155,54 +144,50 @@ def _bits(name: str, op: Op, x: Tensor, other: Operand) -> Tensor:
 
 bitwise_and, bitwise_or, bitwise_xor, bitwise_left_shift, bitwise_right_shift = family(
     _bits,
-    {
-        "bitwise_and": (
-            Op.AND,
-            """The bitwise and; logical and on bools. Raises DTypeError for floats.
+    "in_place array_api lifts=number",
+    """
+    bitwise_and:
+    The bitwise and; logical and on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_and(3)
     Tensor([2, 1], dtype=int32)
-    """,
-        ),
-        "bitwise_or": (
-            Op.OR,
-            """The bitwise or; logical or on bools. Raises DTypeError for floats.
+
+    bitwise_or:
+    The bitwise or; logical or on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_or(3)
     Tensor([7, 7], dtype=int32)
-    """,
-        ),
-        "bitwise_xor": (
-            Op.XOR,
-            """The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
+
+    bitwise_xor:
+    The bitwise exclusive or; logical xor on bools. Raises DTypeError for floats.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([6, 5]).bitwise_xor(3)
     Tensor([5, 6], dtype=int32)
-    """,
-        ),
-        "bitwise_left_shift": (
-            Op.SHL,
-            """x << other, for shifts from 0 to the width minus one.
+
+    bitwise_left_shift:
+    x << other, for shifts from 0 to the width minus one.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 3]) << 4
     Tensor([16, 48], dtype=int32)
-    """,
-        ),
-        "bitwise_right_shift": (
-            Op.SHR,
-            """x >> other, for shifts from 0 to the width minus one; the sign is kept.
+
+    bitwise_right_shift:
+    x >> other, for shifts from 0 to the width minus one; the sign is kept.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([8, -8]).bitwise_right_shift(1)
     Tensor([ 4, -4], dtype=int32)
     """,
-        ),
+    {
+        "bitwise_and": Op.AND,
+        "bitwise_or": Op.OR,
+        "bitwise_xor": Op.XOR,
+        "bitwise_left_shift": Op.SHL,
+        "bitwise_right_shift": Op.SHR,
     },
-    "in_place array_api lifts=number",
 )
 
 
@@ -240,36 +225,34 @@ def _logical(name: str, op: Op, x: Tensor, other: Operand) -> Tensor:
 
 logical_and, logical_or, logical_xor = family(
     _logical,
-    {
-        "logical_and": (
-            Op.AND,
-            """True for each pair in which both elements differ from 0.
+    "in_place array_api",
+    """
+    logical_and:
+    True for each pair in which both elements differ from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_and(Tensor([5, 5]))
     Tensor([ True, False], dtype=bool)
-    """,
-        ),
-        "logical_or": (
-            Op.OR,
-            """True for each pair in which either element differs from 0.
+
+    logical_or:
+    True for each pair in which either element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_or(Tensor([0, 0]))
     Tensor([ True, False], dtype=bool)
-    """,
-        ),
-        "logical_xor": (
-            Op.XOR,
-            """True for each pair in which exactly one element differs from 0.
+
+    logical_xor:
+    True for each pair in which exactly one element differs from 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1, 0]).logical_xor(Tensor([5, 5]))
     Tensor([False,  True], dtype=bool)
     """,
-        ),
+    {
+        "logical_and": Op.AND,
+        "logical_or": Op.OR,
+        "logical_xor": Op.XOR,
     },
-    "in_place array_api",
 )
 
 

@@ -332,29 +332,28 @@ def _triangle(name: str, lower: bool, x: Tensor, diagonal: int = 0) -> Tensor:
 
 tril, triu = family(
     _triangle,
-    {
-        "tril": (
-            True,
-            """The lower triangle of the last two axes; 0 above the diagonal.
+    "in_place array_api",
+    """
+    tril:
+    The lower triangle of the last two axes; 0 above the diagonal.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(2, 2).tril()
     Tensor([[1., 0.],
             [1., 1.]], dtype=float32)
-    """,
-        ),
-        "triu": (
-            False,
-            """The upper triangle of the last two axes; 0 below the diagonal.
+
+    triu:
+    The upper triangle of the last two axes; 0 below the diagonal.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1, 2], [3, 4]]).triu()
     Tensor([[1, 2],
             [0, 4]], dtype=int32)
     """,
-        ),
+    {
+        "tril": True,
+        "triu": False,
     },
-    "in_place array_api",
 )
 
 

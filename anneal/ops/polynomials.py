@@ -73,11 +73,10 @@ def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
     legendre_polynomial_p,
 ) = family(
     _polynomial,
-    {
-        "chebyshev_polynomial_t": (
-            lambda x: x,
-            _chebyshev,
-            """Chebyshev's polynomial of the first kind of degree `n`: cos(n * t) at x = cos(t).
+    "special single",
+    """
+    chebyshev_polynomial_t:
+    Chebyshev's polynomial of the first kind of degree `n`: cos(n * t) at x = cos(t).
 
     `n` is an int, or a tensor that broadcasts, which is computed now and refused by ShapeError inside jit. 0 for a
     degree below 0. Gradients go to x.
@@ -85,80 +84,69 @@ def _chebyshev(x: Tensor, k: float, a: Tensor, b: Tensor) -> Tensor:
     >>> from anneal.tensor import Tensor
     >>> chebyshev_polynomial_t(Tensor([0.5, 2.0]), 3)
     Tensor([-1., 26.], dtype=float32)
-    """,
-        ),
-        "chebyshev_polynomial_u": (
-            lambda x: x * 2.0,
-            _chebyshev,
-            """Chebyshev's polynomial of the second kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    chebyshev_polynomial_u:
+    Chebyshev's polynomial of the second kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> chebyshev_polynomial_u(Tensor([0.5, 2.0]), 2)
     Tensor([ 0., 15.], dtype=float32)
-    """,
-        ),
-        "chebyshev_polynomial_v": (
-            lambda x: x * 2.0 - 1.0,
-            _chebyshev,
-            """Chebyshev's polynomial of the third kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    chebyshev_polynomial_v:
+    Chebyshev's polynomial of the third kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> chebyshev_polynomial_v(Tensor([0.5, 2.0]), 2)
     Tensor([-1., 11.], dtype=float32)
-    """,
-        ),
-        "chebyshev_polynomial_w": (
-            lambda x: x * 2.0 + 1.0,
-            _chebyshev,
-            """Chebyshev's polynomial of the fourth kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    chebyshev_polynomial_w:
+    Chebyshev's polynomial of the fourth kind of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> chebyshev_polynomial_w(Tensor([0.5, 2.0]), 2)
     Tensor([ 1., 19.], dtype=float32)
-    """,
-        ),
-        "hermite_polynomial_h": (
-            lambda x: x * 2.0,
-            lambda x, k, a, b: (x * a - b * (k - 1.0)) * 2.0,
-            """Hermite's polynomial of degree `n` (the physicists'); arguments as for `chebyshev_polynomial_t`.
+
+    hermite_polynomial_h:
+    Hermite's polynomial of degree `n` (the physicists'); arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> hermite_polynomial_h(Tensor([1.0]), 2)
     Tensor([2.], dtype=float32)
-    """,
-        ),
-        "hermite_polynomial_he": (
-            lambda x: x,
-            lambda x, k, a, b: x * a - b * (k - 1.0),
-            """Hermite's polynomial of degree `n` (the statisticians'); arguments as for `chebyshev_polynomial_t`.
+
+    hermite_polynomial_he:
+    Hermite's polynomial of degree `n` (the statisticians'); arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> hermite_polynomial_he(Tensor([0.5, 2.0]), 2)
     Tensor([-0.75,  3.  ], dtype=float32)
-    """,
-        ),
-        "laguerre_polynomial_l": (
-            lambda x: 1.0 - x,
-            lambda x, k, a, b: ((2.0 * k - 1.0 - x) * a - b * (k - 1.0)) * (1 / k),
-            """Laguerre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    laguerre_polynomial_l:
+    Laguerre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> laguerre_polynomial_l(Tensor([0.5, 2.0]), 2)
     Tensor([ 0.125, -1.   ], dtype=float32)
-    """,
-        ),
-        "legendre_polynomial_p": (
-            lambda x: x,
-            lambda x, k, a, b: (x * a * (2.0 * k - 1.0) - b * (k - 1.0)) * (1 / k),
-            """Legendre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
+
+    legendre_polynomial_p:
+    Legendre's polynomial of degree `n`; arguments as for `chebyshev_polynomial_t`.
 
     >>> from anneal.tensor import Tensor
     >>> legendre_polynomial_p(Tensor([0.5, 2.0]), 2)
     Tensor([-0.125,  5.5  ], dtype=float32)
     """,
+    {
+        "chebyshev_polynomial_t": (lambda x: x, _chebyshev),
+        "chebyshev_polynomial_u": (lambda x: x * 2.0, _chebyshev),
+        "chebyshev_polynomial_v": (lambda x: x * 2.0 - 1.0, _chebyshev),
+        "chebyshev_polynomial_w": (lambda x: x * 2.0 + 1.0, _chebyshev),
+        "hermite_polynomial_h": (lambda x: x * 2.0, lambda x, k, a, b: (x * a - b * (k - 1.0)) * 2.0),
+        "hermite_polynomial_he": (lambda x: x, lambda x, k, a, b: x * a - b * (k - 1.0)),
+        "laguerre_polynomial_l": (
+            lambda x: 1.0 - x,
+            lambda x, k, a, b: ((2.0 * k - 1.0 - x) * a - b * (k - 1.0)) * (1 / k),
         ),
+        "legendre_polynomial_p": (lambda x: x, lambda x, k, a, b: (x * a * (2.0 * k - 1.0) - b * (k - 1.0)) * (1 / k)),
     },
-    "special single",
 )
 
 
@@ -173,45 +161,42 @@ def _shifted(name: str, plain: Any, x: Any, n: Any) -> Tensor:
     shifted_chebyshev_polynomial_w,
 ) = family(
     _shifted,
-    {
-        "shifted_chebyshev_polynomial_t": (
-            chebyshev_polynomial_t,
-            """`chebyshev_polynomial_t` of 2x - 1: orthogonal between 0 and 1.
+    "special single",
+    """
+    shifted_chebyshev_polynomial_t:
+    `chebyshev_polynomial_t` of 2x - 1: orthogonal between 0 and 1.
 
     >>> from anneal.tensor import Tensor
     >>> shifted_chebyshev_polynomial_t(Tensor([0.5, 2.0]), 2)
     Tensor([-1., 17.], dtype=float32)
-    """,
-        ),
-        "shifted_chebyshev_polynomial_u": (
-            chebyshev_polynomial_u,
-            """`chebyshev_polynomial_u` of 2x - 1.
+
+    shifted_chebyshev_polynomial_u:
+    `chebyshev_polynomial_u` of 2x - 1.
 
     >>> from anneal.tensor import Tensor
     >>> shifted_chebyshev_polynomial_u(Tensor([0.5, 2.0]), 2)
     Tensor([-1., 35.], dtype=float32)
-    """,
-        ),
-        "shifted_chebyshev_polynomial_v": (
-            chebyshev_polynomial_v,
-            """`chebyshev_polynomial_v` of 2x - 1.
+
+    shifted_chebyshev_polynomial_v:
+    `chebyshev_polynomial_v` of 2x - 1.
 
     >>> from anneal.tensor import Tensor
     >>> shifted_chebyshev_polynomial_v(Tensor([0.5, 2.0]), 2)
     Tensor([-1., 29.], dtype=float32)
-    """,
-        ),
-        "shifted_chebyshev_polynomial_w": (
-            chebyshev_polynomial_w,
-            """`chebyshev_polynomial_w` of 2x - 1.
+
+    shifted_chebyshev_polynomial_w:
+    `chebyshev_polynomial_w` of 2x - 1.
 
     >>> from anneal.tensor import Tensor
     >>> shifted_chebyshev_polynomial_w(Tensor([0.5, 2.0]), 2)
     Tensor([-1., 41.], dtype=float32)
     """,
-        ),
+    {
+        "shifted_chebyshev_polynomial_t": chebyshev_polynomial_t,
+        "shifted_chebyshev_polynomial_u": chebyshev_polynomial_u,
+        "shifted_chebyshev_polynomial_v": chebyshev_polynomial_v,
+        "shifted_chebyshev_polynomial_w": chebyshev_polynomial_w,
     },
-    "special single",
 )
 
 

@@ -162,14 +162,17 @@ def _max_pool(
 
 max_pool1d, max_pool2d, max_pool3d = family(
     _max_pool,
-    {
-        "max_pool1d": """The largest value of each window of the last axis; see `max_pool2d`.
+    "functional",
+    """
+    max_pool1d:
+    The largest value of each window of the last axis; see `max_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[[1.0, 3.0, 5.0, 7.0]]]).max_pool1d(2)
     Tensor([[[3., 7.]]], dtype=float32)
-    """,
-        "max_pool2d": """The largest value of each window of the last two axes; stride defaults to the kernel. Padding
+
+    max_pool2d:
+    The largest value of each window of the last two axes; stride defaults to the kernel. Padding
     never wins.
 
     Of equal largest values in a window the first has the gradient.
@@ -178,15 +181,14 @@ max_pool1d, max_pool2d, max_pool3d = family(
     >>> max_pool2d(Tensor.arange(16).reshape(1, 4, 4), 2)
     Tensor([[[ 5,  7],
              [13, 15]]], dtype=int32)
-    """,
-        "max_pool3d": """The largest value of each window of the last three axes; see `max_pool2d`.
+
+    max_pool3d:
+    The largest value of each window of the last three axes; see `max_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 4, 4, 4).max_pool3d(2).shape
     (1, 1, 2, 2, 2)
     """,
-    },
-    "functional",
 )
 
 
@@ -244,8 +246,10 @@ def avg_pool1d(
 
 avg_pool2d, avg_pool3d = family(
     _avg_pool,
-    {
-        "avg_pool2d": """The mean of each window of the last two axes; stride defaults to the kernel.
+    "functional single",
+    """
+    avg_pool2d:
+    The mean of each window of the last two axes; stride defaults to the kernel.
 
     With count_include_pad the zeros of the padding count; `divisor_override` replaces the count.
 
@@ -253,15 +257,14 @@ avg_pool2d, avg_pool3d = family(
     >>> avg_pool2d(Tensor.arange(16).float().reshape(1, 4, 4), 2)
     Tensor([[[ 2.5,  4.5],
              [10.5, 12.5]]], dtype=float32)
-    """,
-        "avg_pool3d": """The mean of each window of the last three axes; see `avg_pool2d`.
+
+    avg_pool3d:
+    The mean of each window of the last three axes; see `avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.ones(1, 1, 4, 4, 4).avg_pool3d(2).shape
     (1, 1, 2, 2, 2)
     """,
-    },
-    "functional single",
 )
 
 
@@ -322,50 +325,55 @@ def _adaptive(name: str, axes: int, x: Tensor, output_size: Outputs) -> Tensor:
     adaptive_max_pool3d,
 ) = family(
     _adaptive,
-    {
-        "adaptive_avg_pool1d single": """The mean of windows that make `output_size` of the last axis; see
+    "functional method=no",
+    """
+    adaptive_avg_pool1d single:
+    The mean of windows that make `output_size` of the last axis; see
     `adaptive_avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
     Tensor([[[2., 6.]]], dtype=float32)
-    """,
-        "adaptive_avg_pool2d single": """The mean of windows that make `output_size` of the last two axes; None keeps an
+
+    adaptive_avg_pool2d single:
+    The mean of windows that make `output_size` of the last two axes; None keeps an
     axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool2d(Tensor.arange(6).float().reshape(1, 2, 3), (1, 2))
     Tensor([[[2., 3.]]], dtype=float32)
-    """,
-        "adaptive_avg_pool3d single": """The mean of windows that make `output_size` of the last three axes; see
+
+    adaptive_avg_pool3d single:
+    The mean of windows that make `output_size` of the last three axes; see
     `adaptive_avg_pool2d`.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_avg_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
-    """,
-        "adaptive_max_pool1d": """The largest of windows that make `output_size` of the last axis.
+
+    adaptive_max_pool1d:
+    The largest of windows that make `output_size` of the last axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_max_pool1d(Tensor([[[1.0, 3.0, 5.0, 7.0]]]), 2)
     Tensor([[[3., 7.]]], dtype=float32)
-    """,
-        "adaptive_max_pool2d": """The largest of windows that make `output_size` of the last two axes; None keeps an
+
+    adaptive_max_pool2d:
+    The largest of windows that make `output_size` of the last two axes; None keeps an
     axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_max_pool2d(Tensor.ones(1, 1, 4, 6), (2, 3)).shape
     (1, 1, 2, 3)
-    """,
-        "adaptive_max_pool3d": """The largest of windows that make `output_size` of the last three axes; None keeps an
+
+    adaptive_max_pool3d:
+    The largest of windows that make `output_size` of the last three axes; None keeps an
     axis.
 
     >>> from anneal.tensor import Tensor
     >>> adaptive_max_pool3d(Tensor.ones(1, 1, 4, 4, 4), 2).shape
     (1, 1, 2, 2, 2)
     """,
-    },
-    "functional method=no",
 )
 
 
@@ -380,19 +388,20 @@ def _lp_pool(
 
 lp_pool1d, lp_pool2d = family(
     _lp_pool,
-    {
-        "lp_pool1d": """The p-norm of each window of the last axis.
+    "functional method=no single",
+    """
+    lp_pool1d:
+    The p-norm of each window of the last axis.
 
     >>> from anneal.tensor import Tensor
     >>> lp_pool1d(Tensor([[[3.0, 4.0, 6.0, 8.0]]]), 2, 2)
     Tensor([[[ 5., 10.]]], dtype=float32)
-    """,
-        "lp_pool2d": """The p-norm of each window of the last two axes.
+
+    lp_pool2d:
+    The p-norm of each window of the last two axes.
 
     >>> from anneal.tensor import Tensor
     >>> lp_pool2d(Tensor.ones(1, 1, 2, 2), 2, 2)
     Tensor([[[[2.]]]], dtype=float32)
     """,
-    },
-    "functional method=no single",
 )

@@ -374,26 +374,25 @@ def _unscaled(
 
 rand, randn = family(
     _unscaled,
-    {
-        "rand": (
-            uniform,
-            """Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2).
+    "static",
+    """
+    rand:
+    Uniform floats in [0, 1): multiples of 2**-24 (of narrower floats, as fine as they are at 1/2).
 
     >>> manual_seed(0) and rand(2, 3).shape
     (2, 3)
-    """,
-        ),
-        "randn": (
-            normal,
-            """Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words).
+
+    randn:
+    Normal floats of mean 0 and standard deviation 1 (Box-Muller over two uniform words).
 
     >>> from anneal.tensor import Tensor
     >>> Tensor.randn(2, 3).shape
     (2, 3)
     """,
-        ),
+    {
+        "rand": uniform,
+        "randn": normal,
     },
-    "static",
 )
 
 
@@ -573,24 +572,24 @@ def _drawn_like(
 
 rand_like, randn_like = family(
     _drawn_like,
-    {
-        "rand_like": (
-            rand,
-            """`rand` in this tensor's shape, dtype and device.
+    "",
+    """
+    rand_like:
+    `rand` in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).rand_like().shape
     (2,)
-    """,
-        ),
-        "randn_like": (
-            randn,
-            """`randn` in this tensor's shape, dtype and device.
+
+    randn_like:
+    `randn` in this tensor's shape, dtype and device.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).randn_like().shape
     (2,)
     """,
-        ),
+    {
+        "rand_like": rand,
+        "randn_like": randn,
     },
 )

@@ -45,10 +45,10 @@ def _folded(
 
 sum, prod = family(
     _folded,
-    {
-        "sum neutral=0": (
-            Op.ADD,
-            """The sum along axes; 0 over nothing.
+    "autocast=float32 array_api",
+    """
+    sum neutral=0:
+    The sum along axes; 0 over nothing.
 
     Sums of bools, and of integers of 32 bits or fewer, are int32 (of uint32: uint32). If bounds of the elements are
     known (from a small dtype, from `arange`) and allow the sum to overflow int32, the sum is int64; a device without
@@ -59,19 +59,18 @@ sum, prod = family(
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 2.0], [3.0, 4.0]]).sum(axis=0)
     Tensor([4., 6.], dtype=float32)
-    """,
-        ),
-        "prod neutral=1": (
-            Op.MUL,
-            """The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
+
+    prod neutral=1:
+    The product along axes; 1 over nothing. Products of integers have the dtypes and the errors of `sum`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([2, 3, 4]).prod().item()
     24
     """,
-        ),
+    {
+        "sum": Op.ADD,
+        "prod": Op.MUL,
     },
-    "autocast=float32 array_api",
 )
 
 
@@ -81,27 +80,26 @@ def _truth(name: str, op: Op, x: Tensor, axis: Axes = None, keepdim: bool = Fals
 
 any, all = family(
     _truth,
-    {
-        "any": (
-            Op.MAX,
-            """True if some element along axes differs from 0; False over no elements.
+    "array_api",
+    """
+    any:
+    True if some element along axes differs from 0; False over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[0, 1], [0, 0]]).any(axis=1)
     Tensor([ True, False], dtype=bool)
-    """,
-        ),
-        "all": (
-            Op.MIN,
-            """True if every element along axes differs from 0; True over no elements.
+
+    all:
+    True if every element along axes differs from 0; True over no elements.
 
     >>> from anneal.tensor import Tensor
     >>> (Tensor([1, 2]) > 0).all().item()
     True
     """,
-        ),
+    {
+        "any": Op.MAX,
+        "all": Op.MIN,
     },
-    "array_api",
 )
 
 
@@ -167,29 +165,28 @@ def _spread(
 
 var, std = family(
     _spread,
-    {
-        "var": (
-            False,
-            """The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
+    "array_api single",
+    """
+    var:
+    The variance along axes, in two passes; the divisor is the count less `correction`. torch's default is 1.
 
     A bool in the axis's place is `unbiased`, as torch has it: True is a correction of 1, False of 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0, 3.0, 4.0]).var(correction=0).item()
     1.25
-    """,
-        ),
-        "std": (
-            True,
-            """The square root of `var`. The gradient is 0 where it is 0.
+
+    std:
+    The square root of `var`. The gradient is 0 where it is 0.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([[1.0, 3.0], [5.0, 5.0]]).std(axis=1, correction=0)
     Tensor([1., 0.], dtype=float32)
     """,
-        ),
+    {
+        "var": False,
+        "std": True,
     },
-    "array_api single",
 )
 
 
@@ -209,25 +206,25 @@ def _with_mean(
 
 var_mean, std_mean = family(
     _with_mean,
-    {
-        "var_mean": (
-            var,
-            """`var` and `mean`.
+    "",
+    """
+    var_mean:
+    `var` and `mean`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 3.0]).var_mean(correction=0)
     (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
-    """,
-        ),
-        "std_mean": (
-            std,
-            """`std` and `mean`.
+
+    std_mean:
+    `std` and `mean`.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 3.0]).std_mean(correction=0)
     (Tensor(1., dtype=float32), Tensor(2., dtype=float32))
     """,
-        ),
+    {
+        "var_mean": var,
+        "std_mean": std,
     },
 )
 
@@ -375,10 +372,10 @@ def _soft(name: str, logs: bool, x: Tensor, axis: int | None = None, *, dtype: D
 
 softmax, log_softmax = family(
     _soft,
-    {
-        "softmax": (
-            False,
-            """exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
+    "functional special autocast=float32 neutral=-inf single",
+    """
+    softmax:
+    exp(x) divided by its sum along one axis: a tensor of x's shape, whose elements along that axis add up to
     1.
 
     Args:
@@ -388,11 +385,9 @@ softmax, log_softmax = family(
     >>> from anneal.tensor import Tensor
     >>> Tensor([0.0, 0.0]).softmax(-1)
     Tensor([0.5, 0.5], dtype=float32)
-    """,
-        ),
-        "log_softmax": (
-            True,
-            """The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
+
+    log_softmax:
+    The logarithm of `softmax`, computed without overflow: a tensor of x's shape.
 
     Args:
         axis: the axis; -1, the last, if neither it nor `dim` is given.
@@ -402,9 +397,10 @@ softmax, log_softmax = family(
     >>> Tensor([0.0, 0.0]).log_softmax(-1).round(4)
     Tensor([-0.6931, -0.6931], dtype=float32)
     """,
-        ),
+    {
+        "softmax": False,
+        "log_softmax": True,
     },
-    "functional special autocast=float32 neutral=-inf single",
 )
 
 

@@ -170,10 +170,10 @@ def _shared(rows: Tensor, value: Tensor) -> Tensor:
 
 median, nanmedian = family(
     _median,
-    {
-        "median": (
-            _middle,
-            """The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
+    "",
+    """
+    median:
+    The middle one in order along an axis, the lower of two, with its index; of all, or along `axis`, values
     alone.
 
     nan if there is one. `quantile(0.5)` is the mean of the middle two.
@@ -191,11 +191,9 @@ median, nanmedian = family(
     ValuesIndices(values=Tensor([2], dtype=int32), indices=Tensor([2], dtype=int32))
     >>> x.median(axis=1), x.median().item()
     (Tensor([2], dtype=int32), 2)
-    """,
-        ),
-        "nanmedian": (
-            _middle_of_numbers,
-            """The median of the elements that are not nan, the lower of two; nan where every element is.
+
+    nanmedian:
+    The median of the elements that are not nan, the lower of two; nan where every element is.
 
     Arguments, results and errors as for `median`.
 
@@ -203,7 +201,9 @@ median, nanmedian = family(
     >>> Tensor([3.0, float("nan"), 1.0]).nanmedian().item()
     1.0
     """,
-        ),
+    {
+        "median": _middle,
+        "nanmedian": _middle_of_numbers,
     },
 )
 
