@@ -1,5 +1,7 @@
 """The names of `import anneal as an`: tensors, functions, dtypes and packages, each imported when it is first used.
 
+`HOMES` in tools/names.py says where each comes from.
+
 `an.sum(x)` is `x.sum()`. `an.nn`, `an.optim`, `an.utils`, `an.linalg` and `an.fft` are packages, as in torch.
 """
 
@@ -10,28 +12,6 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import names_of, opened_later
 from anneal.tensor import DType, Tensor as Tensor, dtypes as dtypes
-
-# package: the names that it gives, * all that it has; a later line counts before an earlier one
-HOMES = {
-    "anneal.ops": "* Histogram broadcast_shapes default_generator grad_enabled is_tensor",
-    "anneal.linalg.older": "*",  # torch.qr and its kin, where methods have names of ops
-    "anneal.tensor": (
-        "Generator MemoryReport MinMax ValuesIndices Variable default_device empty_cache functional grad hessian "
-        "host_call io jacfwd jacrev jit jvp memory no_grad random realize set_default_device "
-        "set_printoptions tree_leaves tree_map value_and_grad vjp vmap"
-    ),
-    "anneal.amp": "autocast get_autocast_dtype is_autocast_available is_autocast_enabled",
-    "anneal.array_api": "finfo iinfo",
-    "anneal.runtime": "compile",
-    "anneal.special": "igamma igammac",
-    "anneal.nn.functional": (
-        "alpha_dropout celu_ ctc_loss feature_alpha_dropout rrelu rrelu_ selu_ threshold_"
-    ),
-    "anneal.tensor.autograd": "enable_grad inference_mode set_grad_enabled",
-    "anneal.torch_facts": "*",
-    "anneal.torch_names": "*",  # torch's arguments, where others
-    "anneal.transforms": "cond custom_jvp custom_vjp fori_loop scan while_loop",
-}  # fmt: skip
 
 if TYPE_CHECKING:
     from anneal.stubs.front import *
@@ -75,7 +55,7 @@ else:
         )
 
     def __dir__() -> list[str]:
-        needed = {"HOMES", "names_of", "TYPE_CHECKING", "annotations", "instead", "math", "opened_later"}
+        needed = {"names_of", "TYPE_CHECKING", "annotations", "instead", "math", "opened_later"}
         return sorted({*globals(), *names_of(__name__)} - needed)
 
 

@@ -13,22 +13,6 @@ from typing import TYPE_CHECKING, Any
 from anneal.doors import names_of, opened_later
 from anneal.names import TURNED
 
-HELP = {  # modules, and other public names of the families' files
-    "": "made nodes operators",
-    "made": "called_on_host",
-    "creation": "Formula cosines kaisers triangle window",
-    "inplace": "changed flagged in_place need_changeable",
-    "activations": "take_running_updates",
-    "extremes": "MinMax ValuesIndices running",
-    "linalg": "two_axes",
-    "losses": "reduce_loss",
-    "pooling": "per_axis",
-    "precision": "cast_dtype",
-    "random": "Generator default_generator host_generator host_normal host_uniform",
-    "images": "MODES OUTSIDE SAMPLED keys_kernel overlapped sampled",
-    "statistics": "Histogram",
-}
-
 if TYPE_CHECKING:
     from anneal.names import *
 else:
