@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ContextDecorator
 from typing import TYPE_CHECKING, Any
 
-from anneal.doors import same_under
+from anneal.doors import names_of, same_under
 from anneal.errors import DTypeError, SettingError
 from anneal.ops import DTypeLike, as_dtype, cast_dtype, said
 from anneal.optim import Optimizer
@@ -17,10 +17,7 @@ from anneal.runtime import Fun, here
 from anneal.tensor import DType, Tensor, dtypes, no_grad
 from anneal.transforms import tree_map
 
-__all__ = [
-    "GradScaler", "autocast", "custom_bwd", "custom_fwd", "get_autocast_dtype", "is_autocast_available",
-    "is_autocast_enabled",
-]  # fmt: skip
+__all__ = names_of(__name__)
 
 _KINDS = ("cpu", "webgpu")  # of devices
 

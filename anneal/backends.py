@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any
 
 from anneal.backend import DEVICES
+from anneal.doors import names_of
 from anneal.runtime import set_float32_products
 
-__all__ = ["CPU", "CUDA", "Absent", "CuDNN", "Products", "cpu", "cuda", "cudnn", "mkldnn", "mps", "openmp"]
+__all__ = names_of(__name__)
 
 
 class Absent(ModuleType):

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from anneal.doors import names_of
 from anneal.runtime import here
 
-__all__ = [
-    "allow_in_graph", "cudagraph_mark_step_begin", "disable", "is_compiling", "is_dynamo_compiling", "is_exporting",
-    "reset",
-]  # fmt: skip
+__all__ = names_of(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 

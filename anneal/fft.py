@@ -22,15 +22,13 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from anneal.doors import names_of
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import axis_of, checked, rows_of
 from anneal.tensor import Tensor, dtypes, host_call
 from anneal.uop import MOVEMENT, Op, UOp
 
-__all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "hfft2", "hfftn", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "ihfft2", "ihfftn", "irfft", "irfft2", "irfftn", "pairs", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+__all__ = names_of(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -124,7 +122,7 @@ def _c2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
     dims, sizes = _axes(dim, s, _of_pairs(x))
     z = _fitted(x, [a - 1 for a in dims], sizes)
     count = math.prod(z.shape[a - 1] for a in dims)
-    return _scaled(complex_to_complex(z, dims, inverse), x, count, norm, inverse)
+    return _scaled(_complex_to_complex(z, dims, inverse), x, count, norm, inverse)
 
 
 def _r2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor:
@@ -134,10 +132,10 @@ def _r2c(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
     dims, sizes = _axes(dim, s, x.ndim)
     r = _fitted(x, dims, sizes)
     count = math.prod(r.shape[a] for a in dims)
-    z = real_to_complex(r, dims[-1])
+    z = _real_to_complex(r, dims[-1])
     z = _conjugate(z) if inverse else z
     if len(dims) > 1:
-        z = complex_to_complex(z, dims[:-1], inverse)
+        z = _complex_to_complex(z, dims[:-1], inverse)
     return _scaled(z, x, count, norm, inverse)
 
 
@@ -151,9 +149,9 @@ def _c2r(x: Tensor, s: Any, dim: Any, norm: str | None, inverse: bool) -> Tensor
     z = _fitted(x, [a - 1 for a in reversed(dims)], [n // 2 + 1, *reversed(sizes[:-1])])
     count = n * math.prod(z.shape[a - 1] for a in dims[:-1])
     if len(dims) > 1:
-        z = complex_to_complex(z, dims[:-1], inverse)
+        z = _complex_to_complex(z, dims[:-1], inverse)
     z = z if inverse else _conjugate(z)
-    return _scaled(complex_to_real(z, last, n), x, count, norm, inverse)
+    return _scaled(_complex_to_real(z, last, n), x, count, norm, inverse)
 
 
 def _conjugate(z: Tensor) -> Tensor:
@@ -174,8 +172,8 @@ def pairs(real: Tensor, imag: Tensor | None = None) -> Tensor:
 # -- one axis ---------------------------------------------------------------------------------------------------------
 
 
-Transform = Callable[[Tensor, Any, Any, str | None, bool], Tensor]
-_TRANSFORMS: Mapping[str, tuple[Transform, bool]] = {
+_Transform = Callable[[Tensor, Any, Any, str | None, bool], Tensor]
+_TRANSFORMS: Mapping[str, tuple[_Transform, bool]] = {
     "fft": (_c2c, False),
     "ifft": (_c2c, True),
     "rfft": (_r2c, False),
@@ -191,7 +189,7 @@ def _each(op: Callable[Concatenate[Any, Any, P], Tensor], ending: str, documents
 
 
 def _along(
-    transform: Transform, inverse: bool, input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
+    transform: _Transform, inverse: bool, input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None
 ) -> Tensor:
     """A transform along one axis; `_axes` takes a size of -1 for none, which no caller may give."""
     return transform(input, (-1 if n is None else 0 if n == -1 else n,), (dim,), norm, inverse)
@@ -246,7 +244,7 @@ fft, ifft, rfft, irfft, hfft, ihfft = _each(
 
 
 def _along_several(
-    transform: Transform, inverse: bool, input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None
+    transform: _Transform, inverse: bool, input: Tensor, s: Sizes = None, dim: Sizes = None, norm: str | None = None
 ) -> Tensor:
     return transform(input, s, dim, norm, inverse)
 
@@ -277,7 +275,7 @@ fftn, ifftn, rfftn, irfftn, hfftn, ihfftn = _each(
 
 
 def _along_two(
-    transform: Transform,
+    transform: _Transform,
     inverse: bool,
     input: Tensor,
     s: Sizes = None,
@@ -387,22 +385,22 @@ def _shifted(x: Tensor, dim: Any, way: int) -> Tensor:
 # put one in front of all.
 
 
-Array = npt.NDArray[Any]
-Axes = tuple[int, ...]  # negative, of the complex tensor
+_Array = npt.NDArray[Any]
+_Axes = tuple[int, ...]  # negative, of the complex tensor
 
 
-def _complex(a: Array) -> Array:
+def _complex(a: _Array) -> _Array:
     return np.ascontiguousarray(a).view(np.complex64 if a.dtype == np.float32 else np.complex128)[..., 0]
 
 
-def _pairs(z: Array) -> Array:
+def _pairs(z: _Array) -> _Array:
     return np.stack([z.real, z.imag], -1)
 
 
-def _called(name: str, key: Any, compute: Callable[[Array], Array], shape: Any, x: Tensor, transpose: Any) -> Tensor:
+def _called(name: str, key: Any, compute: Callable[[_Array], _Array], shape: Any, x: Tensor, transpose: Any) -> Tensor:
     dtype = x.dtype
 
-    def run(a: Array) -> Array:
+    def run(a: _Array) -> _Array:
         return compute(a).astype(a.dtype, copy=False)
 
     if any(n == 0 for n in (*shape, *x.shape)):
@@ -416,18 +414,18 @@ def _called(name: str, key: Any, compute: Callable[[Array], Array], shape: Any, 
     )
 
 
-def complex_to_complex(x: Tensor, axes: Axes, inverse: bool) -> Tensor:
+def _complex_to_complex(x: Tensor, axes: _Axes, inverse: bool) -> Tensor:
     """sum over t of x_t exp(-2 pi i k t / n) along each axis, exp(+...) if `inverse`; not divided by n.
 
     The matrix is symmetric. Of pairs its transpose has the other sign.
     """
 
-    def compute(a: Array) -> Array:
+    def compute(a: _Array) -> _Array:
         z = _complex(a)
         return _pairs(np.fft.ifftn(z, axes=axes, norm="forward") if inverse else np.fft.fftn(z, axes=axes))
 
     name = "fft.ifftn" if inverse else "fft.fftn"
-    return _called(name, axes, compute, x.shape, x, lambda g: complex_to_complex(g, axes, not inverse))
+    return _called(name, axes, compute, x.shape, x, lambda g: _complex_to_complex(g, axes, not inverse))
 
 
 def _sizes(shape: Any, axis: int, n: Any) -> list[Any]:
@@ -436,7 +434,7 @@ def _sizes(shape: Any, axis: int, n: Any) -> list[Any]:
     return sizes
 
 
-def real_to_complex(x: Tensor, axis: int) -> Tensor:
+def _real_to_complex(x: Tensor, axis: int) -> Tensor:
     """The first n // 2 + 1 elements of the transform of real numbers along one axis."""
     n = x.shape[axis]
 
@@ -444,13 +442,13 @@ def real_to_complex(x: Tensor, axis: int) -> Tensor:
         # the whole transform's transpose, of a cotangent that is 0 where there was no element
         border = [(0, 0)] * g.ndim
         border[axis - 1] = (0, n - g.shape[axis - 1])
-        return complex_to_complex(g.pad(border), (axis,), True)[..., 0]
+        return _complex_to_complex(g.pad(border), (axis,), True)[..., 0]
 
     shape = (*_sizes(x.shape, axis, n // 2 + 1), 2)
     return _called("fft.rfft", (axis, n), lambda a: _pairs(np.fft.rfft(a, axis=axis)), shape, x, transpose)
 
 
-def complex_to_real(x: Tensor, axis: int, n: int) -> Tensor:
+def _complex_to_real(x: Tensor, axis: int, n: int) -> Tensor:
     """The n real numbers whose transform begins with the n // 2 + 1 elements of x, times n; imaginary parts of the
     first and, if n is even, of the last element count for nothing.
     """
@@ -459,9 +457,9 @@ def complex_to_real(x: Tensor, axis: int, n: int) -> Tensor:
     def transpose(g: Tensor) -> Tensor:
         # the elements between the ends stand for two, themselves and their conjugates
         k = Tensor.arange(counted, device=g.device).reshape(-1, *[1] * (-axis))
-        return real_to_complex(g, axis) * (2 - (k.eq(0) | (2 * k).eq(n)).int())
+        return _real_to_complex(g, axis) * (2 - (k.eq(0) | (2 * k).eq(n)).int())
 
-    def compute(a: Array) -> Array:
+    def compute(a: _Array) -> _Array:
         return np.fft.irfft(_complex(a), n, axis=axis, norm="forward")
 
     shape = tuple(_sizes(x.shape[:-1], axis, n))

@@ -1,7 +1,5 @@
 """The names of `import anneal as an`: tensors, functions, dtypes and packages, each imported when it is first used.
 
-`HOMES` in tools/names.py says where each comes from.
-
 `an.sum(x)` is `x.sum()`. `an.nn`, `an.optim`, `an.utils`, `an.linalg` and `an.fft` are packages, as in torch.
 """
 
@@ -12,6 +10,19 @@ from typing import TYPE_CHECKING
 
 from anneal.doors import names_of, opened_later
 from anneal.tensor import DType, Tensor as Tensor, dtypes as dtypes
+
+float8_e4m3fn, float8_e5m2, bfloat16 = dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.bfloat16
+float16, float32, float64 = dtypes.float16, dtypes.float32, dtypes.float64
+half, double = float16, float64
+int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
+uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
+short, long = int16, int64
+dtype = DType
+inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
+newaxis = None
+
+# From here on these names hide Python's builtins.
+bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32
 
 if TYPE_CHECKING:
     from anneal.stubs.front import *
@@ -60,16 +71,3 @@ else:
 
 
 # -- dtypes -----------------------------------------------------------------------------------------------
-
-float8_e4m3fn, float8_e5m2, bfloat16 = dtypes.float8_e4m3fn, dtypes.float8_e5m2, dtypes.bfloat16
-float16, float32, float64 = dtypes.float16, dtypes.float32, dtypes.float64
-half, double = float16, float64
-int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
-uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
-short, long = int16, int64
-dtype = DType
-inf, nan, pi, e = math.inf, math.nan, math.pi, math.e
-newaxis = None
-
-# These names hide Python's builtins, so they come last.
-bool, int, float = dtypes.bool_, dtypes.int32, dtypes.float32

@@ -10,15 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from anneal.doors import same_under
+from anneal.doors import names_of, same_under
 from anneal.errors import ShapeError
 from anneal.ops import DTypeLike, Formula, checked, cosines, kaisers, rows_of, triangle, window
 from anneal.tensor import Tensor
 
-__all__ = [
-    "bartlett", "blackman", "cosine", "exponential", "gaussian", "general_cosine", "general_hamming", "hamming", "hann",
-    "kaiser", "nuttall", "windows",
-]  # fmt: skip
+__all__ = [*names_of(__name__), "windows"]
 
 
 def _of_formula(

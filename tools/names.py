@@ -18,8 +18,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from anneal.ops.arguments import headed
-
 ROOT = Path(__file__).resolve().parents[1]
 OPS = ROOT / "anneal" / "ops"
 WORDS = {
@@ -154,6 +152,14 @@ def _said(node: ast.FunctionDef, file: str, shared: Mapping[str, str] | None = N
                 raise SystemExit(f"{file}: {node.name}: @function does not take {', '.join(sorted(unknown))}")
             return said
     return None
+
+
+def headed(documents: str) -> list[tuple[str, str, str]]:
+    """The names, words and docstrings of a text, as `anneal.ops.arguments` reads it, which needs this file's tables."""
+    parts = re.split(r"^    ([a-z]\w*)([^:\n]*):\n    ", documents, flags=re.MULTILINE)[1:]
+    return [
+        (name, words, said.rstrip()) for name, words, said in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
+    ]
 
 
 def _family(node: ast.stmt, defined: Mapping[str, ast.FunctionDef]) -> Iterator[ast.FunctionDef]:
@@ -360,13 +366,15 @@ def help_of_ops() -> dict[str, list[str]]:
 
 
 def opened(found: Sequence[Function]) -> dict[str, dict[str, list[str]]]:
-    """What each package that calls `opened_later(__name__)` imports under TYPE_CHECKING, by file."""
+    """What each package that calls `opened_later(__name__)` imports under TYPE_CHECKING, by file; and the
+    public names of a module that calls `names_of(__name__)` alone.
+    """
     out: dict[str, dict[str, list[str]]] = {}
     for path in sorted((ROOT / "anneal").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        package = ".".join(parts).removesuffix(".__init__")
         if "opened_later(__name__)" in text or "opened_later(__name__, make=" in text:
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            package = ".".join(parts).removesuffix(".__init__")
             homes: dict[str, str] = {}
             for node in ast.parse(text).body:
                 if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
@@ -376,6 +384,8 @@ def opened(found: Sequence[Function]) -> dict[str, dict[str, list[str]]]:
             files = out.setdefault(package, {})
             for name, file in homes.items():
                 files.setdefault(file, []).append(name)
+        elif "names_of(__name__)" in text:
+            out[package] = {"": public(package)}
     return out
 
 
@@ -485,7 +495,10 @@ def public(module: str) -> list[str]:
         for t in (n for target in targets for n in ast.walk(target)):
             if isinstance(t, ast.Name):
                 if t.id == "__all__":
-                    return list(ast.literal_eval(node.value))  # type: ignore[attr-defined]
+                    try:
+                        return list(ast.literal_eval(node.value))  # type: ignore[attr-defined]
+                    except ValueError:  # it asks for this
+                        continue
                 if not _is_kind(node.value):  # type: ignore[attr-defined]
                     names.append(t.id)
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
@@ -514,14 +527,26 @@ def table(found: Sequence[Function]) -> str:
         f'"""{HEAD}"""',
         "",
         "# fmt: off",
-        "# package: what it imports of each file, under TYPE_CHECKING, and opens later",
-        "OPENED = {",
+        "",
+        "def _opened(text: str) -> dict[str, dict[str, str]]:",
+        '    """The names by package and file."""',
+        "    found: dict[str, dict[str, str]] = {}",
+        '    for part in text.strip().split("\\n\\n"):',
+        '        package, _, rest = part.partition(" ")',
+        '        file, _, names = rest.partition(":")',
+        "        found.setdefault(package, {})[file] = names",
+        "    return found",
+        "",
+        "",
+        "# package and file: what the package imports of the file, under TYPE_CHECKING, and opens later",
+        'OPENED = _opened("""',
     ]
-    for package, homes in opened(found).items():
-        lines.append(f'    "{package}": {{')
-        lines += [f'        "{file}": """\n{_words(names)}""",' for file, names in homes.items()]
-        lines.append("    },")
-    lines.append("}")
+    lines += [
+        _filled([package, f"{file}:", *sorted(names)]) + "\n"
+        for package, homes in opened(found).items()
+        for file, names in homes.items()
+    ]
+    lines[-1] = f'{lines[-1].rstrip()}""")'
     for name, said, words in rows:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
     for name, said, every in completed([*rows[1][2], *rows[3][2]]):
