@@ -263,7 +263,7 @@ layer_norm leaky_relu local_response_norm logsigmoid mish normalize prelu relu r
 softplus softshrink softsign take_running_updates tanhshrink threshold
 
 anneal.ops extremes: MinMax ValuesIndices amax amin aminmax argmax argmin cummax cummin cumprod cumsum diff
-logcumsumexp max min nanmax nanmin
+logcumsumexp max min nanmax nanmin running
 
 anneal.ops linalg: addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot
 trace two_axes vecdot
