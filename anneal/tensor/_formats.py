@@ -21,6 +21,7 @@ import numpy as np
 
 from anneal import files
 from anneal.backend import Array
+from anneal.doors import pairs
 from anneal.errors import DataError
 from anneal.frozen import frozen
 from anneal.names import Tensor
@@ -110,11 +111,13 @@ def shown(value: object) -> str:
 
 # Room for 100,000 tensors; the format allows 100 MB, gigabytes as Python objects. NumPy 1 has 32 axes.
 MAX_HEADER, MAX_AXES, _NOTES = 16 << 20, 32, "__metadata__"
-DTYPES: dict[str, Any] = {
-    "BOOL": "?", "U8": "<u1", "I8": "<i1", "U16": "<u2", "I16": "<i2", "U32": "<u4", "I32": "<i4", "U64": "<u8",
-    "I64": "<i8", "F8_E4M3": ml_dtypes.float8_e4m3fn, "F8_E5M2": ml_dtypes.float8_e5m2, "F16": "<f2",
-    "BF16": ml_dtypes.bfloat16, "F32": "<f4", "F64": "<f8",
-}  # fmt: skip
+DTYPES: dict[str, np.dtype[Any]] = {
+    name: np.dtype(getattr(ml_dtypes, kind, kind))
+    for name, kind in pairs("""
+        BOOL=? U8=<u1 I8=<i1 U16=<u2 I16=<i2 U32=<u4 I32=<i4 U64=<u8 I64=<i8 F8_E4M3=float8_e4m3fn F8_E5M2=float8_e5m2
+        F16=<f2 BF16=bfloat16 F32=<f4 F64=<f8
+    """).items()
+}
 
 
 class SafeTensors(MappedTensors):
@@ -175,7 +178,7 @@ def _entry(tensor: str, value: Any, base: int, size: int) -> MappedEntry:
         raise ValueError(f"{tensor} its shape is {shown(shape)}, not up to {MAX_AXES} sizes of at least 0")
     if not counts[1] or len(offsets) != 2:
         raise ValueError(f"{tensor} its data_offsets are {shown(offsets)}, not a start and an end")
-    (start, stop), itemsize = offsets, np.dtype(DTYPES[dtype]).itemsize
+    (start, stop), itemsize = offsets, DTYPES[dtype].itemsize
     if stop > size - base:
         raise ValueError(f"{tensor} its bytes end at {shown(stop)}, and the file has {size - base}: was it cut short?")
     if math.prod(n for n in shape if n) * itemsize > MAX_BYTES:
@@ -190,7 +193,7 @@ def safetensors_pieces(arrays: Mapping[str, Array], notes: Mapping[str, str]) ->
     if not all(isinstance(x, str) for note in notes.items() for x in note):
         raise DataError("safe_save: notes (metadata) are strings by strings")
     order = sorted(arrays, key=lambda name: (-arrays[name].dtype.itemsize, name))
-    at, kinds = 0, {np.dtype(dtype): name for name, dtype in DTYPES.items()}
+    at, kinds = 0, {dtype: name for name, dtype in DTYPES.items()}
     header: dict[str, Any] = {_NOTES: dict(sorted(notes.items()))} if notes else {}
     for name in order:
         array = arrays[name]
@@ -268,9 +271,14 @@ TYPES: dict[int, _Type] = {
         (30, "BF16", ml_dtypes.bfloat16),
     )
 }
-_OTHER = {9: "Q8_1", 10: "Q2_K", 11: "Q3_K", 12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 20: "IQ4_NL", 23: "IQ4_XS"}
-# GGUF's metadata types; 8 is a string, 9 an array.
-_VALUES = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+# Types of tensors that are not read; and GGUF's metadata types, of which 8 is a string, 9 an array.
+_OTHER, _VALUES = (
+    {int(kind): name for kind, name in pairs(text).items()}
+    for text in (
+        "9=Q8_1 10=Q2_K 11=Q3_K 12=Q4_K 13=Q5_K 14=Q6_K 15=Q8_K 20=IQ4_NL 23=IQ4_XS",
+        "0=u1 1=i1 2=<u2 3=<i2 4=<u4 5=<i4 6=<f4 7=? 10=<u8 11=<i8 12=<f8",
+    )
+)
 _STRING, _ARRAY = 8, 9
 
 

@@ -58,8 +58,9 @@ def _of_linalg(self: Tensor, *args: Any, **options: Any) -> Any:
     """The type of `x.det()` and its kin."""
 
 
-def _cast(name: str, kind: str) -> Callable[[Tensor], Tensor]:
-    """The method that casts to one dtype."""
+def _cast(name_kind: str) -> Callable[[Tensor], Tensor]:
+    """The method that casts to one dtype; both stand in "float=float32"."""
+    name, kind = name_kind.split("=")
     dtype = as_dtype(kind)
 
     def cast(self: Tensor) -> Tensor:
@@ -737,11 +738,10 @@ class Tensor(Methods):
     no_grad = no_grad
 
     # They stand last, because they hide Python's own names in the body of a class.
-    half, bfloat16, double, byte, char, short, long = map(
-        _cast, ("half", "bfloat16", "double", "byte", "char", "short", "long"),
-        ("float16", "bfloat16", "float64", "uint8", "int8", "int16", "int64"),
-    )  # fmt: skip
-    float, int, bool = map(_cast, ("float", "int", "bool"), ("float32", "int32", "bool"))
+    half, bfloat16, double, byte, char, short, long, float, int, bool = map(_cast, (
+        "half=float16", "bfloat16=bfloat16", "double=float64", "byte=uint8", "char=int8", "short=int16",
+        "long=int64", "float=float32", "int=int32", "bool=bool",
+    ))  # fmt: skip
 
 
 Tensor._made = Tensor
