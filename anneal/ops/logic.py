@@ -300,41 +300,37 @@ def sign(x: Tensor) -> Tensor:
     return x.clone() if x.uop.dtype is BOOL else unary(x, Op.SIGN)
 
 
-def _rounded(x: Tensor, op: Op) -> Tensor:
+def _rounded(name: str, op: Op, x: Tensor) -> Tensor:
     return unary(x, op) if x.uop.dtype.is_float else x.clone()
 
 
-@_standard
-def floor(x: Tensor) -> Tensor:
-    """The whole number at or below; integers are themselves. Gives x's shape.
+floor, ceil, trunc = family(
+    _rounded,
+    "in_place array_api",
+    """
+    floor:
+    The whole number at or below; integers are themselves. Gives x's shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.5, 1.2]).floor()
     Tensor([-2.,  1.], dtype=float32)
-    """
-    return _rounded(x, Op.FLOOR)
 
-
-@_standard
-def ceil(x: Tensor) -> Tensor:
-    """The whole number at or above; integers are themselves. Gives x's shape.
+    ceil:
+    The whole number at or above; integers are themselves. Gives x's shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.5, 1.2]).ceil()
     Tensor([-1.,  2.], dtype=float32)
-    """
-    return _rounded(x, Op.CEIL)
 
-
-@_standard("alias=fix")
-def trunc(x: Tensor) -> Tensor:
-    """The whole number towards 0; integers are themselves. Gives x's shape.
+    trunc alias=fix:
+    The whole number towards 0; integers are themselves. Gives x's shape.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([-1.5, 1.2]).trunc()
     Tensor([-1.,  1.], dtype=float32)
-    """
-    return _rounded(x, Op.TRUNC)
+    """,
+    {"floor": Op.FLOOR, "ceil": Op.CEIL, "trunc": Op.TRUNC},
+)
 
 
 @_standard("special")
@@ -349,7 +345,7 @@ def round(x: Tensor, decimals: int = 0) -> Tensor:
         scale = 10.0**decimals if decimals < 308 else math.inf
         wide = x.float() if x.uop.dtype.bits < 32 else x  # times 1000, float16 ends at 65
         return (unary(wide * scale, Op.ROUND) / scale).cast(x.uop.dtype)
-    return _rounded(x, Op.ROUND)
+    return _rounded("round", Op.ROUND, x)
 
 
 @function("in_place")
