@@ -34,7 +34,7 @@ def opened_later(
         file, other = home[name]
         if not file:
             return import_module(f"{package}.{name}")
-        found = getattr(import_module(file if "." in file else f"{package}.{file}"), other or name)
+        found = getattr(import_module(file if file.startswith("anneal") else f"{package}.{file}"), other or name)
         if other and make is not None:
             found = make(found, name)
             found.__module__, found.__qualname__ = package, name  # where `pickle` finds it

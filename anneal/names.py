@@ -60,6 +60,13 @@ anneal.distributed mpi: MPIGroup
 anneal.fft : fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft ihfft2 ihfftn irfft
 irfft2 irfftn pairs rfft rfft2 rfftfreq rfftn
 
+anneal.front anneal: amp array_api autograd backends compiler cuda distributions fft func linalg masked nn optim
+signal special testing utils
+
+anneal.front anneal.inspect: check
+
+anneal.front anneal.pages: export
+
 anneal.front anneal.ops: Histogram abs abs_ absolute absolute_ acos acos_ acosh acosh_ adaptive_avg_pool1d
 adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d add add_ addbmm
 addbmm_ addcdiv addcdiv_ addcmul addcmul_ addmm addmm_ addmv addmv_ addr addr_ adjoint affine_grid alias_copy all

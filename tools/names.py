@@ -47,6 +47,12 @@ HELP = {
 }
 # What `import anneal as an` has, by package: the names that it gives, * all; a later line counts before an earlier one.
 HOMES = {
+    "anneal": (
+        "amp array_api autograd backends compiler cuda distributions fft func linalg masked nn optim signal special "
+        "testing utils"
+    ),
+    "anneal.inspect": "check",
+    "anneal.pages": "export",
     "anneal.ops": "* Histogram broadcast_shapes default_generator grad_enabled is_tensor",
     "anneal.linalg.older": "*",  # torch.qr and its kin, where methods have names of ops
     "anneal.tensor": (
