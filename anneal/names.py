@@ -57,6 +57,24 @@ reset
 
 anneal.distributed mpi: MPIGroup
 
+anneal.distributions : constraints
+
+anneal.distributions _base: Distribution
+
+anneal.distributions _continuous: Beta Cauchy Chi2 Dirichlet Exponential Gamma Gumbel HalfCauchy HalfNormal Laplace
+Normal Pareto StudentT Uniform Weibull
+
+anneal.distributions _discrete: Bernoulli Binomial Categorical Geometric Multinomial NegativeBinomial
+OneHotCategorical OneHotCategoricalStraightThrough Poisson
+
+anneal.distributions _several: Independent LogNormal LowRankMultivariateNormal MixtureSameFamily MultivariateNormal
+RelaxedBernoulli RelaxedOneHotCategorical TransformedDistribution kl_divergence register_kl
+
+anneal.distributions transforms: AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform
+CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform PositiveDefiniteTransform
+PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform StackTransform
+StickBreakingTransform TanhTransform Transform biject_to identity_transform transform_to
+
 anneal.fft : fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft ihfft2 ihfftn irfft
 irfft2 irfftn pairs rfft rfft2 rfftfreq rfftn
 

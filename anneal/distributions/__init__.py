@@ -7,31 +7,25 @@
 
 from typing import TYPE_CHECKING
 
-from anneal.distributions import _continuous, _discrete, _several, constraints, transforms
-from anneal.distributions._base import Distribution
-from anneal.distributions._continuous import *
-from anneal.distributions._discrete import *
-from anneal.distributions._several import *
-from anneal.distributions.transforms import *
-from anneal.doors import same_under
+from anneal.distributions import _several, transforms as transforms
+from anneal.doors import names_of, opened_later, same_under
 
-__all__ = [
-    *_continuous.__all__,
-    *_discrete.__all__,
-    *_several.__all__,
-    *transforms.__all__,
-    "Distribution",
-    "constraints",
-    "transforms",
-]
-
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from anneal.distributions import constraints as constraints
+    from anneal.distributions._base import Distribution as Distribution
+    from anneal.distributions._continuous import *
+    from anneal.distributions._discrete import *
+    from anneal.distributions._several import *
+    from anneal.distributions.transforms import *
+else:
+    __all__ = [*names_of(__name__), "transforms"]
     __getattr__ = same_under(
         __name__,
         "bernoulli beta binomial categorical cauchy chi2 dirichlet distribution exponential gamma geometric gumbel "
         "half_cauchy half_normal independent kl laplace log_normal lowrank_multivariate_normal mixture_same_family "
         "multinomial multivariate_normal negative_binomial normal one_hot_categorical pareto poisson studentT "
         "transformed_distribution uniform weibull",
+        opened_later(__name__),
         constraint_registry=transforms,
         relaxed_bernoulli=_several,
         relaxed_categorical=_several,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY
 from itertools import product
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeVar, dataclass_transform
 
 from anneal.distributions import constraints as c
@@ -49,14 +50,15 @@ class Distribution(Explained):
     def __init_subclass__(
         cls,
         support: Constraint | None = None,
-        **row: Constraint | Formula,
+        **row: Constraint | Formula | str,
     ) -> None:
         """A class is a row: the constraints of its parameters, in their order, its support and its formulas.
 
         Args:
             row: constraints by the parameters' names; `mean`, `mode`, `variance` and `entropy`, functions of the
-                distribution, and `values`, those of the support; `draw`, of it and a shape, `log` and `cdf`, of it and
-                a value, `icdf`, of it and a probability; `kl`, the divergence of it and another of the class.
+                distribution (or, but for the last, the name of an attribute), and `values`, those of the support;
+                `draw`, of it and a shape, `log` and `cdf`, of it and a value, `icdf`, of it and a probability; `kl`,
+                the divergence of it and another of the class.
         """
         super().__init_subclass__()
         if constraints := {name: x for name, x in row.items() if isinstance(x, Constraint)}:
@@ -66,6 +68,7 @@ class Distribution(Explained):
         for name in row.keys() - constraints.keys():
             formula: Any = row[name]
             if name in ("mean", "mode", "variance"):
+                formula = attrgetter(formula) if isinstance(formula, str) else formula
                 setattr(cls, name, property(formula, doc=vars(Distribution)[name].__doc__))
             else:
                 setattr(cls, f"_{name}", formula)

@@ -10,18 +10,13 @@ from anneal.distributions._base import Argument, Distribution, Parametric, Shape
 from anneal.special import gammainc
 from anneal.tensor import Tensor
 
-__all__ = [
-    "Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal", "Laplace",
-    "Normal", "Pareto", "StudentT", "Uniform", "Weibull",
-]  # fmt: skip
-
 _HALF_LOG_2PI = math.log(2 * math.pi) / 2
 _EULER = 0.5772156649015329
 _MOST = 0.5 - 5e-8  # of the place of a two-sided draw, whose ends are infinitely far
 _TRIES = 12  # of a draw that is refused once in twenty times, or less
 
 
-def standard_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
+def _standard_gamma(shape: Shape, of: Tensor, like: Distribution) -> Tensor:
     """Draws of gamma distributions of rate 1."""
     above, power = _gamma(shape, of, like)
     return above * power.exp()
@@ -54,12 +49,12 @@ def _open(like: Tensor) -> tuple[float, float]:
     return 2.0**like.dtype.least, 1.0 - 2.0**-like.dtype.digits
 
 
-def excess(r: Tensor) -> Tensor:
+def _excess(r: Tensor) -> Tensor:
     """r - 1 - log(r)."""
     return r - 1.0 - r.log()
 
 
-def xlogy(x: Tensor, y: Tensor) -> Tensor:
+def _xlogy(x: Tensor, y: Tensor) -> Tensor:
     """x * log(y), 0 where both are 0."""
     return x * ((x == 0.0) & (y == 0.0)).where(1.0, y).log()
 
@@ -69,8 +64,8 @@ class _LocScale(
     loc=c.real,
     scale=c.positive,
     support=c.real,
-    mean=lambda d: d.loc,
-    mode=lambda d: d.loc,
+    mean="loc",
+    mode="loc",
     draw=lambda d, shape: d.loc + d.scale * d._noise(shape),
     log=lambda d, x: d._density((x - d.loc) / d.scale) - d.scale.log(),
     cdf=lambda d, x: d._below((x - d.loc) / d.scale),
@@ -93,7 +88,7 @@ class Normal(
     below=lambda d, z: 0.5 * (1.0 + (z / math.sqrt(2)).erf()),
     quantile=lambda d, p: (2.0 * p - 1.0).erfinv() * math.sqrt(2),
     spread=lambda d: 0.5 + _HALF_LOG_2PI,
-    kl=lambda p, q: 0.5 * (excess((p.scale / q.scale) ** 2) + ((p.loc - q.loc) / q.scale) ** 2),
+    kl=lambda p, q: 0.5 * (_excess((p.scale / q.scale) ** 2) + ((p.loc - q.loc) / q.scale) ** 2),
 ):
     """The normal distribution of mean `loc` and standard deviation `scale`; `validate_args` as of `Distribution`.
 
@@ -185,7 +180,7 @@ class StudentT(
         self._hold(locals())
 
     def _noise(self, shape: Shape) -> Tensor:
-        chi2 = 2.0 * standard_gamma(shape, self.df / 2.0, self)
+        chi2 = 2.0 * _standard_gamma(shape, self.df / 2.0, self)
         return self._normal(shape) * (self.df / chi2).sqrt()
 
     def _density(self, z: Tensor) -> Tensor:
@@ -216,7 +211,7 @@ class HalfNormal(
     cdf=lambda d, x: 2.0 * d._both._cdf(x) - 1.0,
     icdf=lambda d, p: d._both._icdf((p + 1.0) / 2.0),
     entropy=lambda d: d._both.entropy() - math.log(2),
-    kl=lambda p, q: 0.5 * excess((p.scale / q.scale) ** 2),
+    kl=lambda p, q: 0.5 * _excess((p.scale / q.scale) ** 2),
 ):
     """The distribution of |x|, x being normal of mean 0 and deviation `scale`; `validate_args` as of `Distribution`.
 
@@ -291,7 +286,7 @@ class Exponential(
     cdf=lambda d, x: 1.0 - (-d.rate * x).exp(),
     icdf=lambda d, p: -(-p).log1p() / d.rate,
     entropy=lambda d: 1.0 - d.rate.log(),
-    kl=lambda p, q: excess(q.rate / p.rate),
+    kl=lambda p, q: _excess(q.rate / p.rate),
 ):
     """Times between events that come at `rate`; `validate_args` as of `Distribution`.
 
@@ -310,7 +305,7 @@ class Gamma(
     mean=lambda d: d.concentration / d.rate,
     mode=lambda d: ((d.concentration - 1.0) / d.rate).clamp(min=0.0),
     variance=lambda d: d.concentration / d.rate**2,
-    draw=lambda d, shape: standard_gamma(shape, d.concentration, d) / d.rate,
+    draw=lambda d, shape: _standard_gamma(shape, d.concentration, d) / d.rate,
     cdf=lambda d, x: gammainc(d.concentration, d.rate * x),
 ):
     """The gamma distribution of shape `concentration` and of `rate`; `validate_args` as of `Distribution`.
@@ -327,7 +322,7 @@ class Gamma(
 
     def _log(self, x: Tensor) -> Tensor:
         a, rate = self.concentration, self.rate
-        return xlogy(a, rate) + xlogy(a - 1.0, x) - rate * x - a.lgamma()
+        return _xlogy(a, rate) + _xlogy(a - 1.0, x) - rate * x - a.lgamma()
 
     def entropy(self) -> Tensor:
         a = self.concentration
@@ -393,14 +388,14 @@ class Pareto(
     Parametric,
     scale=c.positive,
     alpha=c.positive,
-    mode=lambda d: d.scale,
+    mode="scale",
     draw=lambda d, shape: d.scale * (d._exponential(shape) / d.alpha).exp(),
     log=lambda d, x: d.alpha.log() + d.alpha * d.scale.log() - (d.alpha + 1.0) * x.log(),
     cdf=lambda d, x: 1.0 - (d.scale / x) ** d.alpha,
     icdf=lambda d, p: d.scale * (-(-p).log1p() / d.alpha).exp(),
     entropy=lambda d: (d.scale / d.alpha).log() + 1.0 + 1.0 / d.alpha,
     kl=lambda p, q: (p.scale >= q.scale).where(
-        q.alpha * (p.scale / q.scale).log() + excess(q.alpha / p.alpha), math.inf
+        q.alpha * (p.scale / q.scale).log() + _excess(q.alpha / p.alpha), math.inf
     ),
 ):
     """Numbers above `scale` whose tail falls by the power `alpha`; `validate_args` as of `Distribution`.
@@ -451,7 +446,7 @@ class Dirichlet(
 
     def _log(self, x: Tensor) -> Any:
         a = self.concentration
-        return xlogy(a - 1.0, x).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
+        return _xlogy(a - 1.0, x).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Tensor:
         a, k = self.concentration, self.concentration.shape[-1]

@@ -10,25 +10,20 @@ import numpy as np
 
 from anneal.distributions import constraints as c
 from anneal.distributions._base import Argument, Distribution, Parametric, Shape, nan_like
-from anneal.distributions._continuous import standard_gamma, xlogy
+from anneal.distributions._continuous import _standard_gamma, _xlogy
 from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.ops import said
 from anneal.tensor import Tensor, dtypes
 from anneal.tensor.autograd import enable_grad
 
-__all__ = [
-    "Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
-    "OneHotCategoricalStraightThrough", "Poisson",
-]  # fmt: skip
 
-
-def clamped(p: Tensor) -> Tensor:
+def _clamped(p: Tensor) -> Tensor:
     """Probabilities kept off 0 and 1."""
     eps = 2.0 ** (1 - p.dtype.digits)
     return p.clamp(eps, 1 - eps)
 
 
-def soft(x: Tensor) -> Tensor:
+def _soft(x: Tensor) -> Tensor:
     """log(1 + exp(x))."""
     return -(-x).logsigmoid()
 
@@ -38,7 +33,7 @@ class _Chances(
     probs=c.unit_interval,
     logits=c.real,
     to_probs=lambda d, logits: logits.sigmoid(),
-    odds_entropy=lambda d: soft(d.logits) - d.logits * d.probs,  # of a bit
+    odds_entropy=lambda d: _soft(d.logits) - d.logits * d.probs,  # of a bit
 ):
     """Probabilities, or their log-odds: one is given, and the other follows."""
 
@@ -62,24 +57,24 @@ class _Chances(
         return vars(self)[name]
 
     def _to_logits(self, probs: Tensor) -> Tensor:
-        p = clamped(probs)
+        p = _clamped(probs)
         return p.log() - (-p).log1p()
 
 
 class Bernoulli(
     _Chances,
     support=c.boolean,
-    mean=lambda d: d.probs,
+    mean="probs",
     variance=lambda d: d.probs * (1.0 - d.probs),
     draw=lambda d, shape: (d._uniform(shape) < d.probs).cast(d.probs.dtype),
-    log=lambda d, x: x * d.logits - soft(d.logits),
+    log=lambda d, x: x * d.logits - _soft(d.logits),
     entropy=lambda d: d._odds_entropy(),
     mode=lambda d: (d.probs == 0.5).where(math.nan, (d.probs >= 0.5).cast(d.probs.dtype)),
     values=lambda d: Tensor([0.0, 1.0], dtype=d.probs.dtype, device=d.probs.device),
     # 0 log 0 is 0, and what q excludes is infinitely far
     kl=lambda p, q: ((p.probs != q.probs) & (q.probs * (1.0 - q.probs) == 0.0)).where(
         math.inf,
-        p.probs * (soft(-q.logits) - soft(-p.logits)) + (1.0 - p.probs) * (soft(q.logits) - soft(p.logits)),
+        p.probs * (_soft(-q.logits) - _soft(-p.logits)) + (1.0 - p.probs) * (_soft(q.logits) - _soft(p.logits)),
     ),
 ):
     """1 with probability `probs`, or with the log-odds `logits`, else 0; `validate_args` as of `Distribution`.
@@ -140,11 +135,11 @@ class Poisson(
     Parametric,
     rate=c.nonnegative,
     support=c.nonnegative_integer,
-    mean=lambda d: d.rate,
+    mean="rate",
     mode=lambda d: d.rate.floor(),
-    variance=lambda d: d.rate,
+    variance="rate",
     draw=lambda d, shape: _poisson(d, d.rate, shape),
-    log=lambda d, x: xlogy(x, d.rate) - d.rate - (x + 1.0).lgamma(),
+    log=lambda d, x: _xlogy(x, d.rate) - d.rate - (x + 1.0).lgamma(),
     kl=lambda p, q: p.rate * (p.rate.log() - q.rate.log()) - (p.rate - q.rate),
 ):
     """The number of events that come at `rate`; `validate_args` as of `Distribution`.
@@ -196,7 +191,7 @@ class Binomial(
     def _log(self, x: Tensor) -> Tensor:
         n, z = self.total_count, self.logits
         ways = (n + 1.0).lgamma() - (x + 1.0).lgamma() - (n - x + 1.0).lgamma()
-        return ways + x * z - n * soft(z)
+        return ways + x * z - n * _soft(z)
 
     def _kl(self, q: Any) -> Any:
         if self._least == self._most == q._least == q._most:
@@ -234,7 +229,7 @@ class NegativeBinomial(
     mean=lambda d: d.total_count * d.logits.exp(),
     mode=lambda d: ((d.total_count - 1.0) * d.logits.exp()).floor().clamp(min=0.0),
     variance=lambda d: d.mean / (-d.logits).sigmoid(),
-    draw=lambda d, shape: _poisson(d, standard_gamma(shape, d.total_count, d) * d.logits.exp(), shape),
+    draw=lambda d, shape: _poisson(d, _standard_gamma(shape, d.total_count, d) * d.logits.exp(), shape),
 ):
     """Successes, each with probability `probs` or log-odds `logits`, before `total_count` failures;
     `validate_args` as of `Distribution`.
@@ -263,10 +258,10 @@ class Categorical(
     logits=c.real_vector,
     mean=lambda d: nan_like(d.probs.sum(-1)),
     mode=lambda d: d.probs.argmax(-1),
-    variance=lambda d: d.mean,
+    variance="mean",
     values=lambda d: Tensor.arange(d._count, device=d.probs.device),
     draw=lambda d, shape: (d.probs / d._exponential((*shape, d._count))).argmax(-1),
-    to_logits=lambda d, probs: clamped(probs).log(),
+    to_logits=lambda d, probs: _clamped(probs).log(),
     to_probs=lambda d, logits: logits.softmax(-1),
 ):
     """A place along the last axis, by weights `probs`, which are made to add up to 1, or by `logits`;
@@ -316,7 +311,7 @@ class Categorical(
 
 class OneHotCategorical(
     Categorical,
-    mean=lambda d: d.probs,
+    mean="probs",
     mode=lambda d: d._ones(d.probs.argmax(-1)),
     variance=lambda d: d.probs * (1.0 - d.probs),
     values=lambda d: Tensor.eye(d._count, dtype=d.probs.dtype, device=d.probs.device),

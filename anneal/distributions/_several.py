@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 from anneal.distributions import constraints as c
 from anneal.distributions._base import Argument, Distribution, Parametric, Shape, kl_divergence, register_kl, summed
 from anneal.distributions._continuous import Normal
-from anneal.distributions._discrete import Categorical, _Chances, clamped
+from anneal.distributions._discrete import Categorical, _Chances, _clamped
 from anneal.distributions.transforms import ComposeTransform, ExpTransform, SigmoidTransform, Transform
 from anneal.errors import MissingMethodError, SettingError, ShapeError
 from anneal.linalg import cholesky, inv, solve_triangular
@@ -25,8 +25,8 @@ __all__ = [
 class _Vectors(
     Parametric,
     support=c.real_vector,
-    mean=lambda d: d.loc,
-    mode=lambda d: d.loc,
+    mean="loc",
+    mode="loc",
     # half the logarithm of the covariance's determinant, and the square of a vector's length by the covariance
     log=lambda d, x: -0.5 * (d.loc.shape[-1] * math.log(2 * math.pi) + d._distance(x - d.loc)) - d._half_log_det(),
     entropy=lambda d: d._half_log_det() + 0.5 * d.loc.shape[-1] * (1 + math.log(2 * math.pi)),
@@ -166,9 +166,9 @@ class LowRankMultivariateNormal(
 
 class Independent(
     Distribution,
-    mean=lambda d: d.base_dist.mean,
-    mode=lambda d: d.base_dist.mode,
-    variance=lambda d: d.base_dist.variance,
+    mean="base_dist.mean",
+    mode="base_dist.mode",
+    variance="base_dist.variance",
     entropy=lambda d: summed(d.base_dist.entropy(), d.reinterpreted_batch_ndims),
 ):
     """A distribution whose last batch axes are taken for parts of one event.
@@ -471,7 +471,7 @@ class ExpRelaxedCategorical(Distribution, probs=c.simplex, logits=c.real_vector,
         return {"temperature": self.temperature}
 
     def _draw(self, shape: Shape) -> Any:
-        noise = -(-clamped(self._uniform(shape)).log()).log()
+        noise = -(-_clamped(self._uniform(shape)).log()).log()
         return ((self.logits + noise) / self.temperature).log_softmax(-1)
 
     def _log(self, x: Tensor) -> Any:

@@ -19,7 +19,7 @@ from anneal.distributions._base import (
     summed,
     tensor_of,
 )
-from anneal.distributions._discrete import soft
+from anneal.distributions._discrete import _soft
 from anneal.errors import ArgumentError, MissingMethodError, SettingError, ShapeError
 from anneal.linalg import cholesky
 from anneal.tensor import Tensor, dtypes
@@ -84,7 +84,7 @@ class ExpTransform(Transform, log_abs_det_jacobian=lambda self, x, y: x):
 class SigmoidTransform(
     Transform,
     _call=lambda self, x: _inside(x.sigmoid()),
-    log_abs_det_jacobian=lambda self, x, y: x.logsigmoid() - soft(x),
+    log_abs_det_jacobian=lambda self, x, y: x.logsigmoid() - _soft(x),
 ):
     """The quotient 1 / (1 + exp(-x)), kept off 0 and 1; `cache_size` as of `Transform`.
 
@@ -99,7 +99,7 @@ class SigmoidTransform(
         return y.log() - (-y).log1p()
 
 
-class TanhTransform(Transform, log_abs_det_jacobian=lambda self, x, y: 2.0 * (math.log(2.0) - x - soft(-2.0 * x))):
+class TanhTransform(Transform, log_abs_det_jacobian=lambda self, x, y: 2.0 * (math.log(2.0) - x - _soft(-2.0 * x))):
     """The hyperbolic tangent of x; `cache_size` as of `Transform`.
 
     >>> TanhTransform()(0.0).item()
@@ -112,7 +112,7 @@ class TanhTransform(Transform, log_abs_det_jacobian=lambda self, x, y: 2.0 * (ma
 
 class SoftplusTransform(
     Transform,
-    _call=lambda self, x: soft(x),
+    _call=lambda self, x: _soft(x),
     _inverse=lambda self, y: (-(-y).expm1()).log() + y,
     log_abs_det_jacobian=lambda self, x, y: x.logsigmoid(),
 ):
@@ -326,7 +326,7 @@ class CorrCholeskyTransform(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         rest = _below(1 - (y * y).cumsum(-1), 2)
-        return 0.5 * rest.log().sum(-1) - 2 * (x + soft(-2 * x) - math.log(2.0)).sum(-1)
+        return 0.5 * rest.log().sum(-1) - 2 * (x + _soft(-2 * x) - math.log(2.0)).sum(-1)
 
     def forward_shape(self, shape: Sequence[int]) -> Shape:
         count = _ends(self, shape, 1)[-1]
