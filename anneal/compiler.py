@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from anneal.doors import names_of
-from anneal.runtime import here
+from anneal.runtime import F, here
 
 __all__ = names_of(__name__)
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def reset() -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,12 @@ import numpy.typing as npt
 from anneal.doors import names_of
 from anneal.errors import DTypeError, PositionError, ShapeError
 from anneal.ops import axis_of, checked, rows_of
+from anneal.runtime import F, Fun
 from anneal.tensor import Tensor, dtypes, host_call
 from anneal.uop import MOVEMENT, Op, UOp
 
 __all__ = names_of(__name__)
 
-F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
 Sizes = int | Sequence[int] | None
 
@@ -315,7 +315,7 @@ fft2, ifft2, rfft2, irfft2, hfft2, ihfft2 = _each(
 
 def _frequencies(
     name: str,
-    of: Callable[..., Any],
+    of: Fun,
     n: int,
     d: float = 1.0,
     *,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from anneal.errors import DataError
 from anneal.nn import Module, functional_call as _functional_call
+from anneal.runtime import Fun
 from anneal.tensor import Tensor
 from anneal.transforms import grad, hessian, jacfwd, jacrev, jvp, value_and_grad, vjp, vmap
 
@@ -51,7 +52,7 @@ def functional_call(
     return _functional_call(module, named, *several, **(kwargs or {}))
 
 
-def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
+def grad_and_value(func: Fun, argnums: Any = 0, has_aux: bool = False) -> Fun:
     """`value_and_grad` of `func` with the gradient first; `argnums` and `has_aux` are its.
 
     >>> grad_and_value(lambda x: (x * x).sum())(Tensor([3.0]))
@@ -66,7 +67,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
     return turned
 
 
-def linearize(func: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
+def linearize(func: Fun, *primals: Any) -> tuple[Any, Fun]:
     """`func(*primals)`, and its derivative there: the function from tangents of `primals` to that of the result.
 
     >>> value, slope = linearize(lambda x: x * x, Tensor([3.0]))

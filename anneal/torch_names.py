@@ -231,17 +231,15 @@ def constant_pad_nd(x: Tensor, pad: Sequence[int], value: float = 0) -> Tensor:
 
 
 def grid_sampler_2d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """`grid_sample` of images x at places `grid`, with `align_corners`; `mode` is 0 (bilinear), 1 (nearest) or 2
-    (bicubic), `padding_mode` 0 (zeros), 1 (border) or 2 (reflection).
+    """`grid_sample` of images x, or of volumes, at places `grid`, with `align_corners`; `mode` is 0 (bilinear), 1
+    (nearest) or 2 (bicubic), `padding_mode` 0 (zeros), 1 (border) or 2 (reflection).
     """
     if mode not in range(3) or padding_mode not in range(3):
         raise ShapeError(f"grid_sampler: mode and padding_mode are 0, 1 or 2, not {mode!r} and {padding_mode!r}")
     return _grid_sample(x, grid, SAMPLED[mode], OUTSIDE[padding_mode], align_corners)
 
 
-def grid_sampler_3d(x: Tensor, grid: Tensor, mode: int, padding_mode: int, align_corners: bool) -> Tensor:
-    """`grid_sampler_2d` of volumes x at places `grid`; `mode`, `padding_mode` and `align_corners` as there."""
-    return grid_sampler_2d(x, grid, mode, padding_mode, align_corners)
+grid_sampler_3d = grid_sampler_2d
 
 
 @checked
@@ -349,13 +347,7 @@ def norm(
     return x.norm("fro" if p is None else p, dim, keepdim)
 
 
-def is_grad_enabled() -> bool:
-    """True if gradients are recorded here.
-
-    >>> is_grad_enabled()
-    True
-    """
-    return grad_enabled()
+is_grad_enabled = grad_enabled
 
 
 # -- files ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 from anneal.array_api._dtypes import result_type, standards
 from anneal.errors import DTypeError, ShapeError
 from anneal.ops import as_dtype
+from anneal.runtime import Fun
 from anneal.tensor import DType, Tensor, dtypes
 
 # Arguments of ops that the standard lacks, and arguments that have another name in the standard.
@@ -20,7 +21,7 @@ LACKING = "UPLO alpha assume_unique atol decimals dim1 dim2 dtype hermitian roun
 RENAMED = {"dim": "axis", "dims": "axes", "keepdim": "keepdims", "diagonal": "k"}
 
 
-def standard(op: Callable[..., Any], name: str) -> Callable[..., Any]:
+def standard(op: Fun, name: str) -> Fun:
     """The standard's function `name` that is an op: one declared by `@function("array_api")`.
 
     Operands, which have no default, are given by position: x, or x1 and x2, of which one may be a number. What else the
@@ -78,14 +79,14 @@ def _said(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"\b\w+\b", lambda word: names.get(word[0], word[0]), first)
 
 
-def _of_one(op: Callable[..., Any]) -> Callable[..., Any]:
+def _of_one(op: Fun) -> Fun:
     def function(x: Tensor, /) -> Any:
         return op(x)
 
     return function
 
 
-def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
+def of_two(op: Fun, name: str) -> Fun:
     """A binary op, of which one operand may be a number."""
 
     def function(x1: Any, x2: Any, /) -> Any:
@@ -98,7 +99,7 @@ def of_two(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-def _of_vectors(op: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _of_vectors(op: Fun, name: str) -> Fun:
     """An op of vectors along an axis, counted from the end, which has one size in both; the other axes broadcast."""
 
     def function(x1: Tensor, x2: Tensor, /, *axis: int, **named: int) -> Any:
@@ -112,9 +113,7 @@ def _of_vectors(op: Callable[..., Any], name: str) -> Callable[..., Any]:
     return function
 
 
-def _by_name(
-    op: Callable[..., Any], name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter], first: int
-) -> Callable[..., Any]:
+def _by_name(op: Fun, name: str, names: Sequence[str], named: Mapping[str, inspect.Parameter], first: int) -> Fun:
     """The function over `op` whose positional parameters are `names` and whose keyword parameters are `named`; the
     `first` of `named` are passed to `op` by position.
     """

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from anneal.backend import Device, device_names, get_device
 from anneal.errors import DeviceError, DTypeError, ShapeError
 from anneal.ops import as_dtype, meshgrid as _meshgrid, rows_of
-from anneal.runtime import here, mapped
+from anneal.runtime import F, here, mapped
 from anneal.tensor import DType, Tensor, default_device, dtypes
 
 __all__ = [
@@ -67,9 +66,6 @@ class Integers:
     max: int
     min: int
     dtype: DType
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 def standards(function: F) -> F:

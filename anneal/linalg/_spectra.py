@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from anneal.errors import DTypeError, LinAlgError, ShapeError
 from anneal.ops import Shape, broadcast_shapes, checked, two_axes
-from anneal.runtime import Fun, mapped
+from anneal.runtime import F, Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
 
 Array = npt.NDArray[Any]
 Tensors = Sequence[Tensor]
-F = TypeVar("F", bound=Fun)
 
 
 def float_op(function: F) -> F:

@@ -19,9 +19,8 @@ from anneal.ops.bases import change_view, link_views
 from anneal.ops.checks import KINDS, TENSOR, Kind, apart, into, is_tensor, lifted, loosely, said, spelled, unknown
 from anneal.ops.glossary import FORWARD, arguments_of, explained
 from anneal.ops.precision import casts, in_single
-from anneal.runtime import Args, Fun, Options, call_late, here
+from anneal.runtime import Args, F, Fun, Options, call_late, here
 
-F = TypeVar("F", bound=Fun)
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,9 @@ from anneal.names import Tensor
 from anneal.ops import nodes
 from anneal.ops.arguments import deferred
 from anneal.ops.bases import Placement, link_part
-from anneal.runtime import Args, Fun, Handle, Options, Varies, number
+from anneal.runtime import Args, F, Fun, Handle, Options, Varies, number
 from anneal.uop import DType, Ints, dtypes
 
-F = TypeVar("F", bound=Fun)
 Again = Callable[[Args, Options], Any]  # the op, with other arguments
 Made = tuple[Any] | None  # the result with memory for the numbers that vary; None where none does
 # where the part of an axis begins, an int or a place in memory (None: of a new axis), how long it is, and whether the

@@ -6,16 +6,15 @@ import functools
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
 from anneal.backend import HOST, get_device
 from anneal.errors import RangeError
 from anneal.ops.checks import is_tensor
-from anneal.runtime import Fun, Handle, here
+from anneal.runtime import F, Handle, here
 from anneal.uop import FITS, WRAPS, DType, Nodes, Op, UOp, const, dtypes, promote, users_frame
 from anneal.uop.sizes import Size, most
 
-F = TypeVar("F", bound=Fun)
 _FLOAT32 = dtypes.float32
 
 

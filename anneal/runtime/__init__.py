@@ -46,7 +46,7 @@ from anneal.runtime.late import (  # isort: skip
     tensor_class, varies_at,
 )  # fmt: skip
 from anneal.runtime.uses import (  # isort: skip
-    Args, CallHistory, Fun, KnownCalls, Options, check_unchanged, make_again, note_call, passed_calls, second_backward,
+    Args, CallHistory, F, Fun, KnownCalls, Options, check_unchanged, make_again, note_call, passed_calls, second_backward,
     used_unseen,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from anneal.errors import GradientError
@@ -27,6 +27,7 @@ _NODES, _GRADIENTS = attrgetter("uop"), attrgetter("_grad")
 
 Run = Callable[..., Any]  # a call of an op, as it stands
 Fun = Callable[..., Any]
+F = TypeVar("F", bound=Fun)  # of a decorator
 Args = tuple[Any, ...]
 Options = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Any, TypeVar
+from typing import Any
 
 from anneal.errors import DTypeError, GradientError, ShapeError
 from anneal.ops import no_grad
-from anneal.runtime import Fun, earlier_nodes, flat, here, note_call
+from anneal.runtime import F, earlier_nodes, flat, here, note_call
 from anneal.tensor._tensor import Tensor
 from anneal.transforms import backward_of, ended, hooked, leaf_nodes, of_several, releasing, seed, set_apart, taken
 from anneal.uop import Src
@@ -20,7 +20,6 @@ __all__ = [
 ]  # fmt: skip
 
 Several = Tensor | Sequence[Tensor]
-F = TypeVar("F", bound=Fun)
 
 # `anneal.tensor.grad` is the other kind: the gradient of a function.
 
