@@ -274,6 +274,14 @@ triplet_margin_loss unfold=im2col
 
 anneal.ops : made nodes operators
 
+anneal.ops anneal.backend: Array
+
+anneal.ops arguments: Explained alias checked deferred family function guarded init_of locate rows_of shorten
+viewing
+
+anneal.ops checks: Integer Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor
+said several whole
+
 anneal.ops made: DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array
 
 anneal.ops creation: Formula arange bartlett_window blackman_window broadcast_tensors cosines empty empty_like eye
@@ -312,14 +320,6 @@ overlapped pixel_shuffle pixel_unshuffle sampled
 
 anneal.ops statistics: Histogram cdist corrcoef cosine_similarity cov cumulative_trapezoid dist gradient histc
 histogram kthvalue matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid vander
-
-anneal.ops anneal.backend: Array
-
-anneal.ops arguments: Explained alias checked deferred family function guarded init_of locate rows_of shorten
-viewing
-
-anneal.ops checks: Integer Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor
-said several whole
 
 anneal.ops angles: acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh
 

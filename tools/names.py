@@ -32,7 +32,13 @@ EXTENSION = {
 # Modules, and other public names than functions, of the files of anneal/ops/.
 HELP = {
     "": "made nodes operators",
-    "made": "called_on_host",
+    "anneal.backend": "Array",
+    "arguments": ("Explained alias checked deferred family function guarded init_of locate rows_of shorten viewing"),
+    "checks": (
+        "Integer Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor said several "
+        "whole"
+    ),
+    "made": ("DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array"),
     "creation": "Formula cosines kaisers triangle window",
     "inplace": "changed flagged in_place need_changeable",
     "activations": "take_running_updates",
@@ -40,7 +46,7 @@ HELP = {
     "linalg": "two_axes",
     "losses": "reduce_loss",
     "pooling": "per_axis",
-    "precision": "cast_dtype",
+    "precision": "cast_dtype grad_enabled no_grad",
     "random": "Generator default_generator host_generator host_normal host_uniform",
     "images": "MODES OUTSIDE SAMPLED keys_kernel overlapped sampled",
     "statistics": "Histogram",
@@ -359,16 +365,11 @@ def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
 
 
 def help_of_ops() -> dict[str, list[str]]:
-    """What `anneal.ops` has beside functions, by module: its imports, and of HELP what it imports later."""
-    out: dict[str, list[str]] = {}
-    for file, words in HELP.items():
-        out.setdefault(f"anneal.ops.{file}".rstrip("."), []).extend(words.split())
-    for node in ast.parse((OPS / "__init__.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.If):
-            for line in node.orelse:
-                if isinstance(line, ast.ImportFrom) and line.module:
-                    out.setdefault(line.module, []).extend(a.name for a in line.names)
-    return out
+    """What `anneal.ops` has beside functions, by module."""
+    return {
+        file if file.startswith("anneal.") else f"anneal.ops.{file}".rstrip("."): words.split()
+        for file, words in HELP.items()
+    }
 
 
 def opened(found: Sequence[Function]) -> dict[str, dict[str, list[str]]]:

@@ -16,38 +16,7 @@ from anneal.names import TURNED
 if TYPE_CHECKING:
     from anneal.names import *
 else:
-    from anneal.backend import Array
-    from anneal.ops.arguments import (
-        Explained,
-        alias,
-        checked,
-        deferred,
-        family,
-        function,
-        guarded,
-        init_of,
-        locate,
-        rows_of,
-        shorten,
-        viewing,
-    )
-    from anneal.ops.checks import (
-        Integer,
-        Shape,
-        axes_of,
-        axis_of,
-        bound_int,
-        broadcast_shapes,
-        int_args,
-        is_bool,
-        is_tensor,
-        need_tensor,
-        said,
-        several,
-        whole,
-    )
-    from anneal.ops.made import HELD, DTypeLike, array_of, as_dtype, check_device_dtype, memory_of_constant, wrap_array
-    from anneal.ops.precision import grad_enabled, no_grad
+    from anneal.ops.arguments import alias
 
     def _made(op: Any, name: str) -> Any:
         """The op with this name: an alias of another op, or its in-place form."""
