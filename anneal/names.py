@@ -37,6 +37,9 @@ reciprocal=reciprocal remainder=remainder round=round sign=sign signbit=signbit 
 square=square std=std subtract=sub sum=sum tan=tan tanh=tanh tensordot=tensordot tril=tril triu=triu trunc=trunc
 unstack=unbind var=var vecdot=vecdot
 
+anneal.array_api anneal.front: bool e float32 float64 inf int16 int32 int64 int8 nan newaxis pi uint16 uint32 uint64
+uint8
+
 anneal.array_api.linalg anneal.linalg: cholesky=cholesky cross=cross det=det diagonal=diagonal eigh=eigh
 eigvalsh=eigvalsh inv=inv matrix_norm=matrix_norm matrix_power=matrix_power matrix_rank=matrix_rank pinv=pinv qr=qr
 slogdet=slogdet svd=svd svdvals=svdvals

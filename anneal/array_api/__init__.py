@@ -14,13 +14,10 @@ no `fft` extension here: `anneal.fft` takes pairs.
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from anneal.array_api import linalg as linalg
 from anneal.array_api._derived import standard as _standard
 from anneal.array_api._dtypes import __array_namespace_info__ as __array_namespace_info__
 from anneal.doors import names_of as _names_of, opened_later as _opened_later
-from anneal.tensor import dtypes
 
 if TYPE_CHECKING:
     from anneal.array_api._dtypes import *
@@ -30,13 +27,6 @@ else:
     __getattr__ = _opened_later(__name__, make=_standard)
 
 __array_api_version__ = "2024.12"
-
-e, inf, nan, pi, newaxis = np.e, np.inf, np.nan, np.pi, None
-
-bool = dtypes.bool_
-int8, int16, int32, int64 = dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64
-uint8, uint16, uint32, uint64 = dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64
-float32, float64 = dtypes.float32, dtypes.float64
 
 
 def __dir__() -> list[str]:

@@ -87,3 +87,19 @@ def all(x: Tensor, /, *, axis: Any = ..., keepdims: Any = ...) -> Tensor: ...
 def mean(x: Tensor, /, *, axis: Any = ..., keepdims: Any = ...) -> Tensor: ...
 def var(x: Tensor, /, *, axis: Any = ..., correction: Any = ..., keepdims: Any = ...) -> Tensor: ...
 def std(x: Tensor, /, *, axis: Any = ..., correction: Any = ..., keepdims: Any = ...) -> Tensor: ...
+from anneal.front import bool as bool
+from anneal.front import e as e
+from anneal.front import float32 as float32
+from anneal.front import float64 as float64
+from anneal.front import inf as inf
+from anneal.front import int16 as int16
+from anneal.front import int32 as int32
+from anneal.front import int64 as int64
+from anneal.front import int8 as int8
+from anneal.front import nan as nan
+from anneal.front import newaxis as newaxis
+from anneal.front import pi as pi
+from anneal.front import uint16 as uint16
+from anneal.front import uint32 as uint32
+from anneal.front import uint64 as uint64
+from anneal.front import uint8 as uint8
