@@ -28,6 +28,8 @@ def opened_later(
             name, _, other = word.partition("=")
             home[name] = file, other
 
+    names = vars(sys.modules[package])
+
     def later(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -38,9 +40,10 @@ def opened_later(
         if other and make is not None:
             found = make(found, name)
             found.__module__, found.__qualname__ = package, name  # where `pickle` finds it
-        setattr(sys.modules[package], name, found)
+        names[name] = found
         return found
 
+    names["__dir__"] = lambda: sorted({*names, *home})
     return later
 
 

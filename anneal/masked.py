@@ -86,10 +86,6 @@ def _of_op(op: Callable[..., Tensor], name: str) -> Callable[..., Tensor]:
 __getattr__ = opened_later(__name__, make=_of_op)
 
 
-def __dir__() -> list[str]:
-    return sorted({*globals(), *names_of(__name__)})
-
-
 @checked
 def mean(
     input: Tensor,

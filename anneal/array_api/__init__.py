@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from anneal.array_api import linalg as linalg
 from anneal.array_api._derived import standard as _standard
 from anneal.array_api._dtypes import __array_namespace_info__ as __array_namespace_info__
-from anneal.doors import names_of as _names_of, opened_later as _opened_later
+from anneal.doors import opened_later as _opened_later
 
 if TYPE_CHECKING:
     from anneal.array_api._dtypes import *
@@ -27,7 +27,3 @@ else:
     __getattr__ = _opened_later(__name__, make=_standard)
 
 __array_api_version__ = "2024.12"
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_names_of(__name__)})

@@ -57,6 +57,3 @@ if TYPE_CHECKING:
 else:
     __getattr__ = opened_later(__name__)
     __all__ = list(names_of(__name__))
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})

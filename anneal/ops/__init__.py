@@ -26,6 +26,3 @@ else:
 
     __getattr__ = opened_later(__name__, make=_made)
     __all__ = names_of(__name__)
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})

@@ -23,9 +23,6 @@ else:  # imported when first asked for
         opened_later(__name__),
     )
 
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
-
 
 __all__ = [
     "ASGD", "LBFGS", "SGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Lion", "Muon", "NAdam",

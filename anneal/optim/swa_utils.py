@@ -14,7 +14,3 @@ _later = opened_later(__name__, {"anneal.nn._computed": tuple(__all__)})
 
 def __getattr__(name: str) -> Any:
     return _later(name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
