@@ -450,19 +450,19 @@ Operand = Any  # a tensor, an array or a Python number
 Compute = Callable[["Tensor", Operand, bool], "Tensor"]  # True: `other` comes first
 _over = casts(quotient, "float32")  # as a reciprocal
 # operator: the op's name, and what it computes
-PAIRS: dict[str, tuple[str, Compute]] = {
-    "add": ("add", partial(binary, Op.ADD)),
-    "sub": ("sub", partial(binary, Op.SUB)),
-    "mul": ("mul", partial(binary, Op.MUL)),
+PAIRS: dict[str, tuple[str, Compute | Op]] = {
+    "add": ("add", Op.ADD),
+    "sub": ("sub", Op.SUB),
+    "mul": ("mul", Op.MUL),
     "truediv": ("div", lambda x, other, swap: (_over if swap else quotient)(x, other, swap)),
-    "floordiv": ("floor_divide", partial(binary, Op.IDIV)),
-    "mod": ("remainder", partial(binary, Op.MOD)),
+    "floordiv": ("floor_divide", Op.IDIV),
+    "mod": ("remainder", Op.MOD),
     "pow": ("pow", casts(power, "float32")),
-    "and": ("bitwise_and", partial(binary, Op.AND)),
-    "or": ("bitwise_or", partial(binary, Op.OR)),
-    "xor": ("bitwise_xor", partial(binary, Op.XOR)),
-    "lshift": ("bitwise_left_shift", partial(binary, Op.SHL)),
-    "rshift": ("bitwise_right_shift", partial(binary, Op.SHR)),
+    "and": ("bitwise_and", Op.AND),
+    "or": ("bitwise_or", Op.OR),
+    "xor": ("bitwise_xor", Op.XOR),
+    "lshift": ("bitwise_left_shift", Op.SHL),
+    "rshift": ("bitwise_right_shift", Op.SHR),
 }
 _OTHERS: dict[str, Fun] = {
     "neg": lambda x: x.neg(),
@@ -517,7 +517,8 @@ def _define(prefix: str, name: str, function: Fun, late: Fun = deferred) -> None
     globals()[f"__{prefix}{name}__"] = late(wholes("other")(function) if name in _WHOLE else function)
 
 
-for _name, (_title, _compute) in PAIRS.items():
+for _name, (_title, _op) in PAIRS.items():
+    _compute = partial(binary, _op) if isinstance(_op, Op) else _op
     _define("", _name, _operator(_title, _compute, False))
     _define("r", _name, _operator(_title, _compute, True))
     _define("i", _name, _in_place(f"{_title}_", _compute), changing)
