@@ -11,8 +11,8 @@ import numpy as np
 from anneal.errors import ShapeError
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, _tolerance, called, called_for_one, counted, float_op, matrices, of_inverse, on_device, one_batch, squares,
-    svd,
+    _Array, _called, _called_for_one, _counted, _float_op, _matrices, _of_inverse, _on_device, _one_batch, _squares,
+    _tolerance, svd,
 )  # fmt: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor, dtypes
@@ -55,7 +55,7 @@ class LstSq(NamedTuple):
 # -- inverses and systems ---------------------------------------------------------------------------------------------
 
 
-@float_op
+@_float_op
 def inv(A: Tensor) -> Tensor:
     """The inverses of square matrices (..., n, n). On the host.
 
@@ -68,11 +68,11 @@ def inv(A: Tensor) -> Tensor:
     Tensor([[0.5 , 0.  ],
             [0.  , 0.25]], dtype=float32)
     """
-    squares(A)
-    return called_for_one("inv", _SINGULAR, np.linalg.inv, A.shape, [A], of_inverse)
+    _squares(A)
+    return _called_for_one("inv", _SINGULAR, np.linalg.inv, A.shape, [A], _of_inverse)
 
 
-@float_op
+@_float_op
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InvEx:
     """The inverses of A, and `info`, an int32 0 for each matrix: a singular matrix is always an error here, whatever
     `check_errors` says. On the host.
@@ -84,7 +84,7 @@ def _no_faults(A: Tensor) -> Tensor:
     return A.new_zeros(A.shape[:-2], dtype="int32")
 
 
-@float_op
+@_float_op
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     """X with A X = B, or X A = B unless `left`. On the host.
 
@@ -99,23 +99,23 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
     >>> solve(Tensor([[2.0, 0.0], [0.0, 4.0]]), Tensor([2.0, 2.0]))
     Tensor([1. , 0.5], dtype=float32)
     """
-    n = squares(A)
+    n = _squares(A)
     if B.ndim == 1 or B.shape == A.shape[:-1]:
         if B.shape[-1] != n:
             raise ShapeError(f"linalg.solve: matrices of shape {A.shape} and vectors of shape {B.shape} do not fit")
-        return _solved(*one_batch(A if left else A.mT, B.unsqueeze(-1))).squeeze(-1)
+        return _solved(*_one_batch(A if left else A.mT, B.unsqueeze(-1))).squeeze(-1)
     return _of_matrices(A, B, left, n)
 
 
 def _of_matrices(A: Tensor, B: Tensor, left: bool, n: int) -> Tensor:
     """`solve` of matrices B, of whatever shape."""
-    matrices(B)
+    _matrices(B)
     if B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.solve: {'A X = B' if left else 'X A = B'} with A of shape {A.shape} and B of shape {B.shape}: "
             f"axis {-2 if left else -1} of B must have {n} elements"
         )
-    return _solved(*one_batch(A, B)) if left else _solved(*one_batch(A.mT, B.mT)).mT
+    return _solved(*_one_batch(A, B)) if left else _solved(*_one_batch(A.mT, B.mT)).mT
 
 
 def _solved(A: Tensor, B: Tensor) -> Tensor:
@@ -125,10 +125,10 @@ def _solved(A: Tensor, B: Tensor) -> Tensor:
         b = _solved(a.mT, g)
         return [-(b @ x.mT), b]
 
-    return called_for_one("solve", _SINGULAR, np.linalg.solve, B.shape, [A, B], gradient)
+    return _called_for_one("solve", _SINGULAR, np.linalg.solve, B.shape, [A, B], gradient)
 
 
-@float_op
+@_float_op
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolveEx:
     """`solve` of A and B, on the `left` or the right, and `info`, an int32 0 for each matrix: a singular matrix is
     always an error here, whatever `check_errors` says. On the host.
@@ -136,7 +136,7 @@ def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = Fa
     return SolveEx(solve(A, B, left=left), _no_faults(A))
 
 
-@float_op
+@_float_op
 def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Tensor:
     """`solve` for a triangular A: only its `upper` or its lower triangle is read. With `unitriangular` the diagonal
     counts as ones. On the host.
@@ -148,14 +148,14 @@ def solve_triangular(A: Tensor, B: Tensor, *, upper: bool, left: bool = True, un
     Tensor([[1.],
             [2.]], dtype=float32)
     """
-    n = squares(A)
+    n = _squares(A)
     triangle = A.triu(int(unitriangular)) if upper else A.tril(-int(unitriangular))
     if unitriangular:
         triangle = triangle + Tensor.eye(n, dtype=A.dtype, device=A.device)
     return _of_matrices(triangle, B, left, n)
 
 
-@float_op
+@_float_op
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     """The inverse of A for `tensordot(A, B, ind)`: A as a matrix whose rows are its first `ind` axes, and whose columns
     are the others. The matrix must be square.
@@ -172,7 +172,7 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:
     return inv(A.reshape(math.prod(rows), -1)).reshape(*columns, *rows)
 
 
-@float_op
+@_float_op
 def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tensor:
     """X with `tensordot(A, X, X.ndim)` = B; `dims` of A are moved to its end first. On the host.
 
@@ -191,7 +191,7 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 # -- determinants -----------------------------------------------------------------------------------------------------
 
 
-@float_op
+@_float_op
 def det(A: Tensor) -> Tensor:
     """The determinants of square matrices: (..., n, n) -> (...). On the host. Gradient: g times the cofactors of A
     (Jacobi's formula; Giles 2008, 2.2.4), which singular matrices have too. The second derivative of a singular matrix
@@ -201,15 +201,15 @@ def det(A: Tensor) -> Tensor:
     >>> det(Tensor([[1.0, 2.0], [3.0, 4.0]])).round(4).item()
     -2.0
     """
-    squares(A)
+    _squares(A)
     gradient = lambda a, _, g: g[..., None, None] * _cofactors(a)
-    return called_for_one("det", "has no determinant", np.linalg.det, A.shape[:-2], [A], gradient)
+    return _called_for_one("det", "has no determinant", np.linalg.det, A.shape[:-2], [A], gradient)
 
 
 def _cofactors(A: Tensor) -> Tensor:
     """det(A) A^-T, also of singular matrices."""
 
-    def compute(a: Array) -> Any:
+    def compute(a: _Array) -> Any:
         # A = U S V^T: cof(A) = det(U V^T) U cof(S) V^T (Stewart, "On the adjugate matrix", 1998)
         u, s, v = np.linalg.svd(a)
         n = a.shape[-1]
@@ -222,10 +222,10 @@ def _cofactors(A: Tensor) -> Tensor:
         y = inv(a).mT
         return (g * y).sum((-2, -1), True) * c - c @ g.mT @ y
 
-    return called_for_one("det", "has no singular values", compute, A.shape, [A], gradient, "cofactors")
+    return _called_for_one("det", "has no singular values", compute, A.shape, [A], gradient, "cofactors")
 
 
-@float_op
+@_float_op
 def slogdet(A: Tensor) -> SLogDet:
     """The signs of determinants and the logarithms of their sizes: -inf for a singular matrix. On the host.
 
@@ -237,17 +237,17 @@ def slogdet(A: Tensor) -> SLogDet:
     >>> sign.item(), size.exp().round(4).item()
     (-1.0, 2.0)
     """
-    squares(A)
+    _squares(A)
     gradient = lambda a, *others: others[-1][..., None, None] * inv(a).mT
     shape = A.shape[:-2]
-    made = called("slogdet", "has no determinant", np.linalg.slogdet, [shape, shape], [A], gradient)
+    made = _called("slogdet", "has no determinant", np.linalg.slogdet, [shape, shape], [A], gradient)
     return SLogDet(made[0].detach(), made[1])
 
 
 # -- least squares ----------------------------------------------------------------------------------------------------
 
 
-@float_op
+@_float_op
 def pinv(
     A: Tensor,
     *,
@@ -268,10 +268,10 @@ def pinv(
     Tensor([[0.5, 0. ],
             [0. , 0. ]], dtype=float32)
     """
-    matrices(A)
+    _matrices(A)
     if hermitian:
-        squares(A)
-    _, least = counted(A, atol, rtol, hermitian)
+        _squares(A)
+    _, least = _counted(A, atol, rtol, hermitian)
     return _pseudo_inverse(A, least[..., None, None], hermitian)
 
 
@@ -281,7 +281,7 @@ def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
     """
     m, n = A.shape[-2:]
 
-    def compute(a: Array, low: Array) -> Array:
+    def compute(a: _Array, low: _Array) -> _Array:
         if lower:
             a = np.tril(a) + np.swapaxes(np.tril(a, -1), -1, -2)
         u, s, v = np.linalg.svd(a, full_matrices=False)
@@ -298,10 +298,10 @@ def _pseudo_inverse(A: Tensor, least: Tensor, lower: bool = False) -> Tensor:
         return [out, None]
 
     fault = "has no singular values: it has nan or inf"
-    return called_for_one("pinv", fault, compute, (*A.shape[:-2], n, m), [A, least], gradient, lower)
+    return _called_for_one("pinv", fault, compute, (*A.shape[:-2], n, m), [A, least], gradient, lower)
 
 
-@float_op
+@_float_op
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LstSq:
     """The X that makes |A X - B| least; if there are several, the one with the least norm: (..., m, n), (..., m, k) ->
     (..., n, k). On the host.
@@ -321,12 +321,12 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
     name = "linalg.lstsq"
     if driver not in (None, "gels", "gelsy", "gelsd", "gelss"):
         raise ShapeError(f'{name}: driver is "gels", "gelsy", "gelsd" or "gelss", not {driver!r}')
-    m, n = matrices(A)
+    m, n = _matrices(A)
     vectors = B.shape == A.shape[:-1]
     b = B.unsqueeze(-1) if vectors else B
     if b.ndim < 2 or b.shape[-2] != m:
         raise ShapeError(f"{name}: A of shape {A.shape} and B of shape {B.shape}: as many rows are needed")
-    a, b = one_batch(A, b)
+    a, b = _one_batch(A, b)
     values = svd(a.detach(), False).S
     least = _tolerance(values, (m, n), None, rcond)
     x = _pseudo_inverse(a, least[..., None, None]) @ b
@@ -346,7 +346,7 @@ def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | Non
 # Products of matrices and vectors, powers and the exponential. All but the exponential run on the tensors' device.
 
 
-@on_device
+@_on_device
 def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     """The cross product of vectors of three numbers along the axis `dim`; the other axes of `input` and `other`
     broadcast.
@@ -358,7 +358,7 @@ def cross(input: Tensor, other: Any, *, dim: int = -1) -> Tensor:
     return input.cross(other, dim)
 
 
-@on_device
+@_on_device
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
     """The diagonals of the matrices A (..., m, n), or of axes `dim1` and `dim2`, as the last axis; `offset` counts
     diagonals upwards from the main one.
@@ -370,7 +370,7 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return A.diagonal(offset, dim1, dim2)
 
 
-@on_device
+@_on_device
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     """The powers of each element from 0 up to N - 1 as a new last axis, whose size N is that of x's last by default.
 
@@ -386,7 +386,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
     return x.reshape(-1).vander(count, True).reshape(*x.shape, count)
 
 
-@on_device
+@_on_device
 def matrix_power(A: Tensor, n: int) -> Tensor:
     """The n-th power of square matrices A (..., k, k), by squaring; of the inverse, on the host, if n is negative.
 
@@ -454,7 +454,7 @@ _PADE = (
 _FAR = 5.37
 
 
-def _exponential(a: Array) -> Array:
+def _exponential(a: _Array) -> _Array:
     wide = a.astype(np.float64)
     size = np.abs(wide).sum(-2).max(-1, initial=0.0)[..., None, None]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -473,7 +473,7 @@ def _exponential(a: Array) -> Array:
     return out
 
 
-@float_op
+@_float_op
 def matrix_exp(A: Tensor) -> Tensor:
     """The exponential of square matrices: the sum of A^n / n!. On the host, in float64.
 
@@ -486,7 +486,7 @@ def matrix_exp(A: Tensor) -> Tensor:
     Tensor([[1., 1.],
             [0., 1.]], dtype=float32)
     """
-    n = squares(A)
+    n = _squares(A)
 
     def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
         a = a.mT
@@ -495,4 +495,4 @@ def matrix_exp(A: Tensor) -> Tensor:
         return matrix_exp(Tensor.cat([top, below], dim=-2))[..., :n, n:]
 
     fault = "has no exponential: it has nan or inf"
-    return called_for_one("matrix_exp", fault, _exponential, A.shape, [A], gradient)
+    return _called_for_one("matrix_exp", fault, _exponential, A.shape, [A], gradient)

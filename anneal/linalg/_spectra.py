@@ -14,15 +14,11 @@ from anneal.ops import Shape, broadcast_shapes, checked, two_axes
 from anneal.runtime import F, Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
-__all__ = [
-    "SVD", "Eigh", "cond", "eigh", "eigvalsh", "matrix_norm", "matrix_rank", "norm", "svd", "svdvals", "vector_norm"
-]  # fmt: skip
-
-Array = npt.NDArray[Any]
-Tensors = Sequence[Tensor]
+_Array = npt.NDArray[Any]
+_Tensors = Sequence[Tensor]
 
 
-def float_op(function: F) -> F:
+def _float_op(function: F) -> F:
     """A decorator of functions of float tensors: errors name `linalg.NAME`; narrower floats are computed in float32,
     and the results are cast back.
 
@@ -31,7 +27,7 @@ def float_op(function: F) -> F:
     title = f"linalg.{function.__name__}"
 
     @functools.wraps(function)
-    def called(*args: Any, **options: Any) -> Any:
+    def _called(*args: Any, **options: Any) -> Any:
         # tolerances are of any dtype
         given = [*args, *[a for what, a in options.items() if what not in ("atol", "rtol", "tol")]]
         tensors = [a for a in given if isinstance(a, Tensor)]
@@ -49,47 +45,47 @@ def float_op(function: F) -> F:
         made = function(*map(single, args), **mapped(options, single))
         return mapped(made, lambda x: x.cast(narrow) if x.dtype.is_float else x)
 
-    return checked(called, title)  # type: ignore[return-value]
+    return checked(_called, title)  # type: ignore[return-value]
 
 
-def on_device(function: F) -> F:
+def _on_device(function: F) -> F:
     """A decorator of functions that the device computes: errors name `linalg.NAME`."""
     return checked(function, f"linalg.{function.__name__}")
 
 
-def matrices(x: Tensor) -> tuple[int, int]:
+def _matrices(x: Tensor) -> tuple[int, int]:
     """The sizes of the last two axes. Raises ShapeError for a tensor with fewer axes."""
     if x.ndim < 2:
         raise ShapeError(f"takes matrices, the last two axes, not shape {x.shape}")
     return x.shape[-2], x.shape[-1]
 
 
-def squares(x: Tensor) -> int:
+def _squares(x: Tensor) -> int:
     """The size n of square matrices (..., n, n). Raises ShapeError for others."""
-    m, n = matrices(x)
+    m, n = _matrices(x)
     if m != n:
         raise ShapeError(f"takes square matrices, not shape {x.shape}")
     return m
 
 
-def leading(x: Tensor, shape: Shape) -> Tensor:
+def _leading(x: Tensor, shape: Shape) -> Tensor:
     """The matrices of `x` broadcast over these leading axes."""
     wide = (*shape, *x.shape[-2:])
     return x if x.shape == wide else x.expand(wide)
 
 
-def one_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+def _one_batch(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     """Two batches of matrices with equal leading axes."""
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2], name="linalg")
-    return leading(a, lead), leading(b, lead)
+    return _leading(a, lead), _leading(b, lead)
 
 
-def called(
+def _called(
     name: str,
     fault: str,
     compute: Fun,
     results: Sequence[Shape],
-    inputs: Tensors,
+    inputs: _Tensors,
     gradient: Fun | None,
     key: Hashable = (),
 ) -> list[Tensor]:
@@ -101,14 +97,14 @@ def called(
     """
     dtype, title = inputs[0].dtype, f"linalg.{name}"
 
-    def run(*arrays: Array) -> list[Array]:
+    def run(*arrays: _Array) -> list[_Array]:
         try:
             made = compute(*arrays)
         except np.linalg.LinAlgError as error:
             raise _named(title, fault, compute, arrays) from error
         return [np.asarray(a).astype(arrays[0].dtype, copy=False) for a in made]
 
-    def pull(inputs: Tensors, outputs: Tensors, given: Tensors) -> Any:
+    def pull(inputs: _Tensors, outputs: _Tensors, given: _Tensors) -> Any:
         return gradient(*inputs, *outputs, *given)  # type: ignore[misc]
 
     def alone(t: Tensor) -> Tensor:
@@ -127,14 +123,14 @@ def called(
     return list(host_call(run, pairs, *inputs, key=own, gradient=gradient and pull, vmap_method="broadcast_all"))
 
 
-def called_for_one(
-    name: str, fault: str, compute: Fun, shape: Shape, inputs: Tensors, gradient: Fun, key: Hashable = ()
+def _called_for_one(
+    name: str, fault: str, compute: Fun, shape: Shape, inputs: _Tensors, gradient: Fun, key: Hashable = ()
 ) -> Tensor:
     """`called` for a function with one result, of this shape."""
-    return called(name, fault, lambda *arrays: [compute(*arrays)], [shape], inputs, gradient, key)[0]
+    return _called(name, fault, lambda *arrays: [compute(*arrays)], [shape], inputs, gradient, key)[0]
 
 
-def _named(title: str, fault: str, compute: Fun, arrays: Sequence[Array]) -> LinAlgError:
+def _named(title: str, fault: str, compute: Fun, arrays: Sequence[_Array]) -> LinAlgError:
     """The error of the first matrix of a batch that LAPACK refuses."""
     lead = arrays[0].shape[:-2]
     for index in np.ndindex(*lead):
@@ -177,7 +173,7 @@ def _skew(x: Tensor) -> Tensor:
     return x - x.mT
 
 
-@float_op
+@_float_op
 def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     """The singular value decomposition A = U diag(S) Vh, with the largest singular value first. On the host.
 
@@ -194,7 +190,7 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
     >>> svd(Tensor([[0.0, 2.0], [1.0, 0.0]])).S
     Tensor([2., 1.], dtype=float32)
     """
-    m, n = matrices(A)
+    m, n = _matrices(A)
     k, lead = min(m, n), A.shape[:-2]
 
     def gradient(*tensors: Tensor) -> Tensor:
@@ -211,11 +207,11 @@ def svd(A: Tensor, full_matrices: bool = True) -> SVD:
         return out
 
     shapes = [(*lead, m, m if full_matrices else k), (*lead, k), (*lead, n if full_matrices else k, n)]
-    made = called("svd", _FAULT, lambda a: np.linalg.svd(a, full_matrices), shapes, [A], gradient, full_matrices)
+    made = _called("svd", _FAULT, lambda a: np.linalg.svd(a, full_matrices), shapes, [A], gradient, full_matrices)
     return SVD(*made)
 
 
-@float_op
+@_float_op
 def svdvals(A: Tensor) -> Tensor:
     """The singular values, the largest first: (..., m, n) -> (..., min(m, n)). On the host.
 
@@ -225,13 +221,13 @@ def svdvals(A: Tensor) -> Tensor:
     >>> svdvals(Tensor([[3.0, 0.0], [0.0, 4.0]]))
     Tensor([4., 3.], dtype=float32)
     """
-    shape = (*A.shape[:-2], min(matrices(A)))
+    shape = (*A.shape[:-2], min(_matrices(A)))
 
     def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
         u, _, vh = svd(a, False)
         return (u * g.unsqueeze(-2)) @ vh
 
-    return called_for_one("svdvals", _FAULT, lambda a: np.linalg.svd(a, compute_uv=False), shape, [A], gradient)
+    return _called_for_one("svdvals", _FAULT, lambda a: np.linalg.svd(a, compute_uv=False), shape, [A], gradient)
 
 
 def _triangle(UPLO: str) -> Any:
@@ -240,7 +236,7 @@ def _triangle(UPLO: str) -> Any:
     return UPLO.upper()
 
 
-@float_op
+@_float_op
 def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     """Eigenvalues, ascending, and eigenvectors as columns, of symmetric matrices: (..., n, n) -> (..., n), (..., n, n).
 
@@ -255,7 +251,7 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
     >>> eigh(Tensor([[2.0, 1.0], [1.0, 2.0]])).eigenvalues
     Tensor([1., 3.], dtype=float32)
     """
-    squares(A)
+    _squares(A)
     uplo = _triangle(UPLO)
 
     def gradient(*tensors: Tensor) -> Tensor:
@@ -265,11 +261,11 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigh:
         return v @ (_per_gap(turns, gap) + given.diag_embed()) @ v.mT
 
     shapes = [A.shape[:-1], A.shape]
-    made = called("eigh", _FAULT, lambda a: np.linalg.eigh(a, uplo), shapes, [A], gradient, uplo)
+    made = _called("eigh", _FAULT, lambda a: np.linalg.eigh(a, uplo), shapes, [A], gradient, uplo)
     return Eigh(*made)
 
 
-@float_op
+@_float_op
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     """The eigenvalues of symmetric matrices A, ascending: (..., n, n) -> (..., n); of A the lower triangle is read, or
     the upper by UPLO="U". On the host.
@@ -280,7 +276,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
     >>> eigvalsh(Tensor([[2.0, 1.0], [1.0, 2.0]]))
     Tensor([1., 3.], dtype=float32)
     """
-    squares(A)
+    _squares(A)
     uplo = _triangle(UPLO)
 
     def gradient(a: Tensor, _: Tensor, g: Tensor) -> Tensor:
@@ -288,7 +284,7 @@ def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:
         return (v * g.unsqueeze(-2)) @ v.mT
 
     compute = lambda a: np.linalg.eigvalsh(a, uplo)
-    return called_for_one("eigvalsh", _FAULT, compute, A.shape[:-1], [A], gradient, uplo)
+    return _called_for_one("eigvalsh", _FAULT, compute, A.shape[:-1], [A], gradient, uplo)
 
 
 # -- norms, ranks and conditions --------------------------------------------------------------------------------------
@@ -299,7 +295,7 @@ def _cast(x: Tensor, dtype: Any) -> Tensor:
     return x if dtype is None else x.cast(dtype)
 
 
-@on_device
+@_on_device
 def vector_norm(
     x: Tensor,
     ord: float = 2,
@@ -328,7 +324,7 @@ def vector_norm(
     return _cast(x, dtype).norm(ord, dim, keepdim)
 
 
-@on_device
+@_on_device
 def matrix_norm(
     A: Tensor, ord: float | str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, *, dtype: Any = None
 ) -> Tensor:
@@ -361,7 +357,7 @@ def matrix_norm(
     return out.reshape([1 if i in (row, column) else n for i, n in enumerate(A.shape)]) if keepdim else out
 
 
-@on_device
+@_on_device
 def norm(
     A: Tensor,
     ord: float | str | None = None,
@@ -398,7 +394,7 @@ def norm(
 # -- conditions and ranks ---------------------------------------------------------------------------------------------
 
 
-@float_op
+@_float_op
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     """The condition numbers: the largest singular value over the least (p is None or 2; its reciprocal by -2), or
     |A| |A^-1| in the norm p of `matrix_norm`. A singular matrix has inf. On the host.
@@ -408,11 +404,11 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:
     2.0
     """
     if p in (None, 2, -2):
-        matrices(A)
+        _matrices(A)
         values = svdvals(A)
         high, low = values.amax(-1), values.amin(-1)
         return low / high if p == -2 else _nan_is_inf(high / low, A)
-    squares(A)
+    _squares(A)
     assert p is not None
     return _nan_is_inf(matrix_norm(A, p) * matrix_norm(_inverse_or_inf(A), p), A)
 
@@ -422,7 +418,7 @@ def _nan_is_inf(x: Tensor, A: Tensor) -> Tensor:
     return x.masked_fill(x.isnan() & ~A.isnan().any((-2, -1)), float("inf"))
 
 
-def of_inverse(_: Tensor, y: Tensor, g: Tensor) -> Tensor:
+def _of_inverse(_: Tensor, y: Tensor, g: Tensor) -> Tensor:
     """The cotangent of a matrix by that of its inverse `y`: Giles 2008, 2.2.3."""
     y = y.mT
     return -(y @ g @ y)
@@ -431,13 +427,13 @@ def of_inverse(_: Tensor, y: Tensor, g: Tensor) -> Tensor:
 def _inverse_or_inf(A: Tensor) -> Tensor:
     """The inverses; a singular matrix has inf everywhere."""
 
-    def compute(a: Array) -> Array:
+    def compute(a: _Array) -> _Array:
         try:
             return np.linalg.inv(a)
         except np.linalg.LinAlgError:
             return np.full_like(a, np.inf) if a.ndim == 2 else np.stack(list(map(compute, a)))
 
-    return called_for_one("cond", "has no inverse", compute, A.shape, [A], of_inverse)
+    return _called_for_one("cond", "has no inverse", compute, A.shape, [A], _of_inverse)
 
 
 def _tolerance(values: Tensor, sizes: Shape, atol: Any, rtol: Any) -> Tensor:
@@ -456,7 +452,7 @@ def _tolerance(values: Tensor, sizes: Shape, atol: Any, rtol: Any) -> Tensor:
     return out.maximum(least.cast(values.dtype))
 
 
-def counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, Tensor]:
+def _counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, Tensor]:
     """The singular values, or the absolute eigenvalues, and the bound that they must exceed to count."""
     values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
     return values, _tolerance(values, A.shape[-2:], atol, rtol)
@@ -465,7 +461,7 @@ def counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, T
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 
 
-@float_op
+@_float_op
 def matrix_rank(
     A: Tensor,
     tol: float | Tensor | None = None,
@@ -483,8 +479,8 @@ def matrix_rank(
     >>> matrix_rank(Tensor([[1.0, 2.0], [2.0, 4.0]])).item()
     1
     """
-    matrices(A)
+    _matrices(A)
     if tol is not None:
         atol, rtol = tol, 0.0
-    values, least = counted(A, atol, rtol, hermitian)
+    values, least = _counted(A, atol, rtol, hermitian)
     return (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)

@@ -11,7 +11,7 @@ from anneal.errors import GradientError, ShapeError
 from anneal.linalg._solving import _no_faults, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, called, called_for_one, float_op, leading, matrices, on_device, one_batch, squares,
+    _Array, _called, _called_for_one, _float_op, _leading, _matrices, _on_device, _one_batch, _squares,
 )  # fmt: skip
 from anneal.runtime import Fun
 from anneal.tensor import Tensor, dtypes
@@ -31,7 +31,7 @@ class CholeskyEx(NamedTuple):
     info: Tensor
 
 
-@float_op
+@_float_op
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     """The lower triangle L with L L^T = A of symmetric positive definite matrices, or its transpose if `upper`.
 
@@ -48,7 +48,7 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
     Tensor([[2., 0.],
             [1., 2.]], dtype=float32)
     """
-    squares(A)
+    _squares(A)
 
     def gradient(_: Tensor, low: Tensor, g: Tensor) -> Tensor:
         product = low.mT @ g
@@ -58,11 +58,11 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:
         return (whole + whole.mT) * 0.5
 
     fault = "is not positive definite, or not finite"
-    low = called_for_one("cholesky", fault, np.linalg.cholesky, A.shape, [A], gradient)
+    low = _called_for_one("cholesky", fault, np.linalg.cholesky, A.shape, [A], gradient)
     return low.mT if upper else low
 
 
-@float_op
+@_float_op
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyEx:
     """`cholesky` of A, lower or `upper`, and `info`, an int32 0 for each matrix: a matrix without a factor is always an
     error here, whatever `check_errors` says.
@@ -70,7 +70,7 @@ def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -
     return CholeskyEx(cholesky(A, upper=upper), _no_faults(A))
 
 
-@float_op
+@_float_op
 def qr(A: Tensor, mode: str = "reduced") -> QR:
     """A = Q R with orthogonal columns Q and an upper triangle R. On the host.
 
@@ -85,7 +85,7 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     >>> qr(Tensor([[3.0], [4.0]])).R.abs()
     Tensor([[5.]], dtype=float32)
     """
-    m, n = matrices(A)
+    m, n = _matrices(A)
     if mode not in ("reduced", "complete", "r"):
         raise ShapeError(f'linalg.qr: mode is "reduced", "complete" or "r", not {mode!r}')
     k, lead = (m if mode == "complete" else min(m, n)), A.shape[:-2]
@@ -103,8 +103,8 @@ def qr(A: Tensor, mode: str = "reduced") -> QR:
     fault, shapes = "has no such decomposition", [(*lead, m, k), (*lead, k, n)]
     compute: Fun = lambda a: np.linalg.qr(a, mode)  # type: ignore[call-overload]
     if mode == "r":
-        return QR(A.detach().new_zeros(0), called_for_one("qr", fault, compute, shapes[1], [A], gradient, mode))
-    return QR(*called("qr", fault, compute, shapes, [A], gradient, mode))
+        return QR(A.detach().new_zeros(0), _called_for_one("qr", fault, compute, shapes[1], [A], gradient, mode))
+    return QR(*_called("qr", fault, compute, shapes, [A], gradient, mode))
 
 
 def _tall(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def _tall(q: Tensor, r: Tensor, gq: Tensor, gr: Tensor) -> Tensor:
     return solve_triangular(r.mT, gq + q @ both, upper=False, left=False)
 
 
-@float_op
+@_float_op
 def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     """The first n columns of H_1 H_2 ... H_k with H_i = I - tau_i v_i v_i^T, where v_i is 1 at i and below that the
     i-th column of A, as LAPACK's QR stores it. Shapes: A (..., m, n), `tau` (..., k) -> (..., m, n); ops of the device.
@@ -124,7 +124,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:
     Tensor([[-0.6],
             [-0.8]], dtype=float32)
     """
-    m, n = matrices(A)
+    m, n = _matrices(A)
     count = tau.shape[-1] if tau.ndim else 0
     if not count <= n <= m or tau.shape[:-1] != A.shape[:-2]:
         raise ShapeError(f"linalg.householder_product: shapes {A.shape} and {tau.shape} do not fit")
@@ -167,7 +167,7 @@ class LUFactorEx(NamedTuple):
     info: Tensor
 
 
-def _rows(pivots: Array, m: int) -> Array:
+def _rows(pivots: _Array, m: int) -> _Array:
     """The order of m rows after the exchanges that `pivots`, which count from 1, describe."""
     if pivots.shape[-1:] > (m,) or not ((pivots >= 1) & (pivots <= m)).all():
         raise ShapeError(f"pivots are numbers of rows from 1 to {m}, as lu_factor gives them, not {pivots.tolist()}")
@@ -180,7 +180,7 @@ def _rows(pivots: Array, m: int) -> Array:
     return order
 
 
-def _eliminated(a: Array, pivot: bool) -> tuple[Array, Array]:
+def _eliminated(a: _Array, pivot: bool) -> tuple[_Array, _Array]:
     shape = a.shape
     a = a.reshape(math.prod(shape[:-2]), *shape[-2:]).copy()
     each, k = np.arange(len(a)), min(shape[-2:])
@@ -204,10 +204,10 @@ def _reordered(x: Tensor, rows: Tensor) -> Tensor:
 
 def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tensor, Tensor]:
     """L and U in one, the pivots, and the order of the rows, as floats; a 0 on the diagonal is an error if `strict`."""
-    m, n = matrices(A)
+    m, n = _matrices(A)
     k = min(m, n)
 
-    def compute(a: Array) -> list[Array]:
+    def compute(a: _Array) -> list[_Array]:
         with np.errstate(all="ignore"):
             packed, pivots = _eliminated(a, pivot)
         if strict and (np.diagonal(packed, axis1=-2, axis2=-1) == 0).any():
@@ -235,7 +235,7 @@ def _packed(A: Tensor, pivot: bool, strict: bool = False) -> tuple[Tensor, Tenso
     lead = A.shape[:-2]
     shapes = [A.shape, (*lead, k), (*lead, m), (*lead, m)]
     fault = "is singular: its U has a 0 on the diagonal"
-    made = called("lu_factor", fault, compute, shapes, [A], gradient, (pivot, strict))
+    made = _called("lu_factor", fault, compute, shapes, [A], gradient, (pivot, strict))
     return made[0], made[1].detach(), made[2].detach()
 
 
@@ -252,7 +252,7 @@ def _permutation(rows: Tensor, like: Tensor) -> Tensor:
     return rows.cast(dtypes.int32).unsqueeze(-1).eq(places).cast(like.dtype).mT
 
 
-@float_op
+@_float_op
 def lu(A: Tensor, *, pivot: bool = True) -> LU:
     """P L U of matrices A (..., m, n): a permutation (..., m, m), L with ones on its diagonal (..., m, k) and U
     (..., k, n) with k = min(m, n). Without `pivot` rows keep their places, and P has no elements. On the host.
@@ -266,7 +266,7 @@ def lu(A: Tensor, *, pivot: bool = True) -> LU:
     return LU(_permutation(rows, A) if pivot else A.detach().new_zeros(0), *_triangles(packed))
 
 
-@float_op
+@_float_op
 def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
     """L and U of matrices A in one, with the pivots, int32, for `lu_solve`; rows keep their places unless `pivot`. On
     the host.
@@ -282,7 +282,7 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> LUFactor:
     return LUFactor(packed, pivots.cast(dtypes.int32))
 
 
-@float_op
+@_float_op
 def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> LUFactorEx:
     """`lu_factor` of A with `pivot`, also of singular matrices, whose `info` is not 0; with `check_errors` they are
     errors.
@@ -300,16 +300,16 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
 def _order(pivots: Tensor, m: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """The order of the rows after the exchanges of the pivots, and the inverse of the order, as floats."""
 
-    def compute(given: Array) -> list[Array]:
+    def compute(given: _Array) -> list[_Array]:
         rows = _rows(given, m)
         return [rows, rows.argsort(-1)]
 
     shape = (*pivots.shape[:-1], m)
-    rows, back = called("lu_solve", "", compute, [shape, shape], [pivots.cast(like.dtype)], None, m)
+    rows, back = _called("lu_solve", "", compute, [shape, shape], [pivots.cast(like.dtype)], None, m)
     return rows, back
 
 
-@on_device
+@_on_device
 def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
     """X with A X = B, or X A = B unless `left`, by `LU` and `pivots`, the factors of A that `lu_factor` gives; for A's
     transpose if `adjoint`. B is (..., n, k), or (..., k, n) unless `left`. On the host.
@@ -320,8 +320,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     Tensor([[1.],
             [1.]], dtype=float32)
     """
-    n = squares(LU)
-    matrices(B)
+    n = _squares(LU)
+    _matrices(B)
     if pivots.shape != LU.shape[:-1] or B.shape[-2 if left else -1] != n:
         raise ShapeError(
             f"linalg.lu_solve: LU of shape {LU.shape}, pivots of {pivots.shape} and B of {B.shape} do not fit"
@@ -329,8 +329,8 @@ def lu_solve(LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoin
     if not left:
         return lu_solve(LU, pivots, B.mT, adjoint=not adjoint).mT
     rows, back = (x.unsqueeze(-1) for x in _order(pivots, n, LU))
-    packed, b = one_batch(LU, B)
-    rows, back = (leading(x, b.shape[:-2]).squeeze(-1) for x in (rows, back))
+    packed, b = _one_batch(LU, B)
+    rows, back = (_leading(x, b.shape[:-2]).squeeze(-1) for x in (rows, back))
     if adjoint:
         y = solve_triangular(packed.mT, b, upper=False)
         return _reordered(solve_triangular(packed.mT, y, upper=True, unitriangular=True), back)

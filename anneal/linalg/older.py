@@ -10,7 +10,7 @@ from anneal.errors import ShapeError
 from anneal.linalg._solving import _SINGULAR, det, inv, matrix_exp, multi_dot, pinv, slogdet, solve_triangular
 
 from anneal.linalg._spectra import (  # isort: skip
-    Array, called_for_one, float_op, matrices, on_device, one_batch, squares, svd as _svd,
+    _Array, _called_for_one, _float_op, _matrices, _on_device, _one_batch, _squares, svd as _svd,
 )  # fmt: skip
 from anneal.linalg._triangles import (  # isort: skip
     LU, QR, _order, _permutation, _triangles, cholesky, lu_factor_ex, lu_solve as _lu_solve, qr as _qr,
@@ -41,7 +41,7 @@ class TriangularSolve(NamedTuple):
     cloned_coefficient: Tensor
 
 
-@float_op
+@_float_op
 def logdet(input: Tensor) -> Tensor:
     """The logarithms of determinants: -inf of a singular matrix, nan of a negative determinant. On the host.
 
@@ -53,7 +53,7 @@ def logdet(input: Tensor) -> Tensor:
     return size.masked_fill(sign < 0, float("nan"))
 
 
-@float_op
+@_float_op
 def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     """`linalg.pinv`, of the singular values above rcond times the largest. On the host.
 
@@ -64,7 +64,7 @@ def pinverse(input: Tensor, rcond: float = 1e-15) -> Tensor:
     return pinv(input, rtol=rcond)
 
 
-@float_op
+@_float_op
 def qr(input: Tensor, some: bool = True) -> QR:
     """`linalg.qr`, complete unless `some`. On the host.
 
@@ -75,7 +75,7 @@ def qr(input: Tensor, some: bool = True) -> QR:
     return _qr(input, "reduced" if some else "complete")
 
 
-@float_op
+@_float_op
 def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     """`linalg.svd` with V, not its transpose; all vectors unless `some`, zeros for them unless `compute_uv`. On the
     host.
@@ -89,7 +89,7 @@ def svd(input: Tensor, some: bool = True, compute_uv: bool = True) -> SVD:
     return SVD(u, s, vh.mT) if compute_uv else SVD(u.detach().zeros_like(), s, vh.detach().mT.zeros_like())
 
 
-@float_op
+@_float_op
 def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None = None) -> SVD:
     """The `q` largest singular values of A, or of A - M, and their vectors. On the host.
 
@@ -103,14 +103,14 @@ def svd_lowrank(A: Tensor, q: int | None = 6, niter: int = 2, M: Tensor | None =
     >>> svd_lowrank(Tensor([[0.0, 2.0], [1.0, 0.0]]), q=1).S
     Tensor([2.], dtype=float32)
     """
-    matrices(A)
+    _matrices(A)
     q, most = 6 if q is None else q, min(A.shape[-2:])
     if not 0 <= q <= most:
         raise ShapeError(f"svd_lowrank: q is at most {most}, the smaller size of shape {A.shape}, not {q}")
     return SVD(*[part[..., :q] for part in svd(A if M is None else A - M)])
 
 
-@float_op
+@_float_op
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> SVD:
     """`svd_lowrank` of A less the mean of its rows: principal components are the columns of V.
 
@@ -121,12 +121,12 @@ def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int
     Tensor([[0.7071],
             [0.7071]], dtype=float32)
     """
-    matrices(A)
+    _matrices(A)
     q = min(6, *A.shape[-2:]) if q is None else q
     return svd_lowrank(A - A.mean(-2, keepdim=True) if center else A, q, niter)
 
 
-@float_op
+@_float_op
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     """X with L L^T X = B, or L^T L X = B if `upper`. On the host.
 
@@ -136,15 +136,15 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False) -> Tensor:
     >>> cholesky_solve(Tensor([[4.0]]), Tensor([[2.0]]))
     Tensor([[1.]], dtype=float32)
     """
-    squares(L)
-    matrices(B)
-    return _cholesky_solved(*one_batch(L.mT if upper else L, B))
+    _squares(L)
+    _matrices(B)
+    return _cholesky_solved(*_one_batch(L.mT if upper else L, B))
 
 
 def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
     """X with L L^T X = B, of equal leading axes."""
 
-    def compute(low: Array, b: Array) -> Array:
+    def compute(low: _Array, b: _Array) -> _Array:
         low = np.tril(low)
         return np.linalg.solve(np.swapaxes(low, -1, -2), np.linalg.solve(low, b))
 
@@ -153,10 +153,10 @@ def _cholesky_solved(L: Tensor, B: Tensor) -> Tensor:
         both = b @ x.mT
         return [-((both + both.mT) @ low), b]
 
-    return called_for_one("cholesky_solve", _SINGULAR, compute, B.shape, [L, B], gradient)
+    return _called_for_one("cholesky_solve", _SINGULAR, compute, B.shape, [L, B], gradient)
 
 
-@float_op
+@_float_op
 def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     """The inverse of L L^T, or of L^T L if `upper`. On the host.
 
@@ -164,12 +164,12 @@ def cholesky_inverse(L: Tensor, upper: bool = False) -> Tensor:
     >>> cholesky_inverse(Tensor([[2.0]]))
     Tensor([[0.25]], dtype=float32)
     """
-    squares(L)
+    _squares(L)
     ones = Tensor.eye(L.shape[-1], dtype=L.dtype, device=L.device)
     return cholesky_solve(ones.expand(L.shape), L, upper)
 
 
-@float_op
+@_float_op
 def triangular_solve(
     b: Tensor, A: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> TriangularSolve:
@@ -185,7 +185,7 @@ def triangular_solve(
     return TriangularSolve(solve_triangular(a, b, upper=high, unitriangular=unitriangular), A.clone())
 
 
-@float_op
+@_float_op
 def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, ...]:
     """`linalg.lu_factor` of A with `pivot`, also of singular matrices; if `get_infos`, with `info` of `lu_factor_ex`.
 
@@ -197,7 +197,7 @@ def lu(A: Tensor, pivot: bool = True, get_infos: bool = False) -> tuple[Tensor, 
     return found if get_infos else found[:2]
 
 
-@on_device
+@_on_device
 def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpack_pivots: bool = True) -> LU:
     """The parts P, L and U of what `lu_factor` gave, `LU_data` and `LU_pivots`; without elements what `unpack_data` (L
     and U) or `unpack_pivots` (P) leaves out. On the host.
@@ -207,7 +207,7 @@ def lu_unpack(LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True, unpa
     Tensor([[0., 1.],
             [1., 0.]], dtype=float32)
     """
-    m, _ = matrices(LU_data)
+    m, _ = _matrices(LU_data)
     nothing = LU_data.detach().new_zeros(0)
     low, high = _triangles(LU_data) if unpack_data else (nothing, nothing)
     return LU(_permutation(_order(LU_pivots, m, LU_data)[0], LU_data) if unpack_pivots else nothing, low, high)
