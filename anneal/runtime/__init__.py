@@ -46,8 +46,8 @@ from anneal.runtime.late import (  # isort: skip
     tensor_class, varies_at,
 )  # fmt: skip
 from anneal.runtime.uses import (  # isort: skip
-    Args, CallHistory, F, Fun, KnownCalls, Options, check_unchanged, make_again, note_call, passed_calls, second_backward,
-    used_unseen,
+    Args, CallHistory, F, Fun, KnownCalls, Options, check_unchanged, make_again, note_call, passed_calls,
+    second_backward, used_unseen,
 )  # fmt: skip
 
 if TYPE_CHECKING:
