@@ -169,7 +169,7 @@ def _said(node: ast.FunctionDef, file: str, shared: Mapping[str, str] | None = N
 
 
 def headed(documents: str) -> list[tuple[str, str, str]]:
-    """The names, words and docstrings of a text, as `anneal.ops.arguments` reads it, which needs this file's tables."""
+    """The names, words and docstrings of a text, as `rows_of` reads it, which needs this file's tables."""
     parts = re.split(r"^    ([a-z]\w*)([^:\n]*):\n    ", documents, flags=re.MULTILINE)[1:]
     return [
         (name, words, said.rstrip()) for name, words, said in zip(parts[::3], parts[1::3], parts[2::3], strict=True)

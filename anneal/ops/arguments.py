@@ -210,13 +210,8 @@ def function(op: Any, words: str = "") -> Any:
     return checked(viewing(op) if "view" in said else op)
 
 
+# Of a docstring among others: the name of its function, and words.
 _HEADING = re.compile(r"^    ([a-z]\w*)([^:\n]*):\n    ", re.MULTILINE)
-
-
-def headed(documents: str) -> list[tuple[str, str, str]]:
-    """The names, words and docstrings of a text, in which each docstring stands below a line `NAME WORDS:`."""
-    parts = _HEADING.split(documents)[1:]
-    return [(name, words, said.rstrip()) for name, words, said in zip(parts[::3], parts[1::3], parts[2::3])]
 
 
 def rows_of(
@@ -250,13 +245,14 @@ def rows_of(
     body = compile(text, code.co_filename, "exec").co_consts[0].replace(co_firstlineno=code.co_firstlineno)
     kinds = dict(list(inner.__annotations__.items())[2:])
     found = []
-    for name, _, document in headed(documents):
+    parts = _HEADING.split(documents)[1:]
+    for name, words, document in zip(parts[::3], parts[1::3], parts[2::3]):
         row = rows[name] if rows else next(int(n) for n in name if n.isdigit())
         one, two = row if isinstance(row, tuple) else (name, row)
         held = {"op": op, "one": one, "two": two, "__name__": op.__module__}
         made: Any = FunctionType(body.replace(co_name=name, co_qualname=name), held, name, inner.__defaults__)
-        made.__annotations__, made.__doc__, made.__kwdefaults__ = kinds, document, inner.__kwdefaults__
-        vars(made).update(vars(inner))
+        made.__annotations__, made.__doc__, made.__kwdefaults__ = kinds, document.rstrip(), inner.__kwdefaults__
+        vars(made).update(vars(inner), words=words)
         found.append(made)
     return found
 
@@ -278,8 +274,7 @@ def family(
     >>> halved2d(8.0), halved2d.__doc__.splitlines()[0]
     (2.0, 'A quarter.')
     """
-    declared = zip(headed(documents), rows_of(op, documents, rows))
-    return [function(f"{words} {own}")(made) for (_, own, _), made in declared]
+    return [function(f"{words} {made.words}")(made) for made in rows_of(op, documents, rows)]  # type: ignore[attr-defined]
 
 
 def init_of(cls: Any, body: str = "") -> Any:
