@@ -11,7 +11,8 @@ from anneal.codegen.matrices import multiply
 from anneal.codegen.opts import KINDS, Axis, Opt, axes_of, identity, refused
 
 from anneal.codegen.ranges import (  # isort: skip
-    ceil_div, conjuncts, extent, held, mask_of, only_if, reads_stored, substituted, unused, with_sources,
+    ZERO, ceil_div, conjuncts, extent, held, mask_of, of_kind, only_if, reads_stored, substituted, unused,
+    with_sources,
 )  # fmt: skip
 from anneal.codegen.stage import stage
 from anneal.rewrite import rebuild
@@ -20,6 +21,7 @@ from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, of_op, ranged,
 from anneal.uop.sizes import Size, content, most, product
 
 _I32 = dtypes.int32
+_TRUE = const(dtypes.bool_, True)
 _LANES = 4
 _ON_LOOP = frozenset(("LOCAL", "UPCAST", "FUSE_REDUCE"))
 _PIECES = {
@@ -59,7 +61,7 @@ class _Split:
 
     def in_block(self) -> Nodes:
         """The pieces that are registers and lanes."""
-        return [p for p in self.pieces if p.arg[1] in ("upcast", "vector")]
+        return of_kind(self.pieces, "upcast", "vector")
 
     def take(self, amount: int, piece: UOp) -> None:
         self.even = self.even and content(self.left) % amount == 0
@@ -81,7 +83,7 @@ class _Split:
         first = _digits(head, [p for p in self.pieces if p not in inner]) * self.block
         if not self.even:
             first = Op.MIN(first, const(_I32, most(self.extent) - self.block))
-        return first + _digits(const(_I32, 0), inner)
+        return first + _digits(ZERO, inner)
 
     def index(self, head: UOp, clamp: bool) -> tuple[UOp, UOp]:
         """The index, held within the extent if `clamp`, and the condition under which it is inside anyway.
@@ -90,9 +92,9 @@ class _Split:
         multiple of the lanes plus the lane.
         """
         if self.block:
-            return self._overlapping(head), const(dtypes.bool_, True)
+            return self._overlapping(head), _TRUE
         value = _digits(head, self.pieces)
-        inside = const(dtypes.bool_, True) if self.even else value < self.extent
+        inside = _TRUE if self.even else value < self.extent
         if inside.is_const:
             return value, inside
         last = self.pieces[-1] if self.pieces else head
@@ -100,7 +102,7 @@ class _Split:
         lanes = n if kind == "vector" else _LANES if kind in ("upcast", "unroll", "written") else 1
         if lanes == 1 or n % lanes or content(self.extent) % lanes:
             return (held(value, self.extent) if clamp else value), inside
-        whole, lane = (last // lanes, last % lanes) if n > lanes else (const(_I32, 0), last)
+        whole, lane = (last // lanes, last % lanes) if n > lanes else (ZERO, last)
         value = _digits(head, self.pieces[:-1]) * (n // lanes) + whole
         quads = ceil_div(self.extent, lanes)
         inside = value < quads
@@ -181,7 +183,7 @@ class _Splitting:
             self.piece(opt, split)
 
     def fuse_reduces(self, opt: Opt, split: _Split) -> None:
-        joined = fusible_reduces(of_op(toposort((self.sink,)), Op.REDUCE), split.axis.range)
+        joined = fusible_reduces(of_op(toposort(self.sink), Op.REDUCE), split.axis.range)
         if not joined or split.pieces or self.merged & joined:
             raise refused(f"{opt}: no reduce can run over this range")
         # one loop for the reduces and for what is made of them
@@ -220,7 +222,7 @@ class _Splitting:
             head = heads.get(r)
             if head is None:
                 kind = "workgroup" if s.runs_in_parallel else "reduce"
-                head = const(_I32, 0) if s.left == 1 else self.fresh_range(s.left, kind)
+                head = ZERO if s.left == 1 else self.fresh_range(s.left, kind)
             self.put(s, head, table, clamp)
         out = rebuild(self.sink, self.visit, table)
         _one_vector(out)
@@ -233,10 +235,10 @@ class _Splitting:
         """The remaining part of each loop range, as a digit of one mixed-radix index over all of them."""
         total = product([s.left for s in loops])
         groups = ceil_div(total, self.flat)
-        flat = const(_I32, 0) if groups == 1 else ranged(groups, (self.fresh, "workgroup"))
+        flat = ZERO if groups == 1 else ranged(groups, (self.fresh, "workgroup"))
         flat = flat * self.flat + ranged(self.flat, (self.fresh + 1, "local")) if self.flat > 1 else flat
         self.fresh += 2
-        inside = const(dtypes.bool_, True) if content(total) % self.flat == 0 else flat < total
+        inside = _TRUE if content(total) % self.flat == 0 else flat < total
         if not inside.is_const:
             self.predicates.append(inside)
             if clamp:
@@ -288,8 +290,8 @@ class _Splitting:
             pieces += self.serial.get(old, [new])
             if old in self.asked:
                 value = _masked(u.arg, self.asked[old], value)
-        groups = [p for p in pieces if p.arg[1] == "group"]
-        vectors = [p for p in pieces if p.arg[1] == "vector"]
+        groups = of_kind(pieces, "group")
+        vectors = of_kind(pieces, "vector")
         loops = sorted([p for p in pieces if p.arg[1] not in ("group", "vector")], key=self.inner.__contains__)
         if len(groups) > 1:
             raise refused("two GROUP opts on one reduce", u)
@@ -304,8 +306,8 @@ class _Splitting:
 
 def _one_vector(sink: UOp) -> None:
     """Refuse values that would be vectors in two ways."""
-    order = toposort((sink,))
-    mask = mask_of([u for u in order if u.op is Op.RANGE and u.arg[1] == "vector"])
+    order = toposort(sink)
+    mask = mask_of(of_kind(of_op(order, Op.RANGE), "vector"))
     if not mask:
         return
     for u in order:
@@ -342,7 +344,7 @@ def _merge(split: _Split, opt: Opt, sink: UOp) -> set[UOp]:
     """Let `split` stand for its range and the `amount` after it; returns those."""
     first = split.axis.range
     taken: list[UOp] = []
-    for u in toposort((sink,)):
+    for u in toposort(sink):
         if u.op is Op.REDUCE and first in u.src[1:]:
             at = u.src.index(first, 1)
             these = list(u.src[at : at + 1 + opt.amount])

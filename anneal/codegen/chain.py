@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from anneal.codegen.opts import Opt, Opts, identity, refused
-from anneal.codegen.ranges import ceil_div, conjunction, extent, form, held, mask_of, only_if, unform
+from anneal.codegen.ranges import ZERO, ceil_div, conjunction, extent, form, held, mask_of, of_kind, only_if, unform
 from anneal.codegen.skip import Choice, choices, zeros
 from anneal.codegen.stage import Remade, filled, load, store
 from anneal.frozen import frozen
@@ -71,7 +71,7 @@ def chain_of(stores: Nodes, order: Nodes) -> Chain | None:
     if not scores or len({u.src[1] for u in reductions}) != 1 or any(made[u] & {*reductions} for u in reductions):
         return None
     c = reductions[0].src[1]
-    loops = [u for u in order if u.op is Op.RANGE and u.arg[1] == "loop"]
+    loops = of_kind(of_op(order, Op.RANGE), "loop")
     if not all(is_symbolic(u.src[0]) for u in (c, *loops)):
         return None
     return _with_loops(stores, tuple(reductions), tuple(scores), c, loops)
@@ -238,14 +238,14 @@ class ChainedKernel(Remade):
         # The workgroups with most columns first: the last ones to run are short.
         self.row = (-block + (blocks - 1) if after is not None else block) * split.rows
         # the first block of columns that a workgroup needs, and the block after the last
-        first = zero = const(_I32, 0)
-        last = zero + ceil_div(self.long, split.columns)
+        first = ZERO
+        last = ZERO + ceil_div(self.long, split.columns)
         if before is not None:
-            first = Op.MIN(Op.MAX(self.row - before, zero) // split.columns, last)
+            first = Op.MIN(Op.MAX(self.row - before, ZERO) // split.columns, last)
         if after is not None:
             end = Op.MAX(self.row + after + (split.rows - 1), const(_I32, -1)) // split.columns + 1
             last = Op.MIN(end, last)
-        self.column = self.range(Op.MAX(last - first, zero), "reduce")
+        self.column = self.range(Op.MAX(last - first, ZERO), "reduce")
         self.begin = (first + self.column) * split.columns  # the first column of a block
         self.vector = self.range(LANES, "vector")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Scores, Split, chain_of, scaled, split_of
 from anneal.codegen.opts import Opt, axes_of, refused
-from anneal.codegen.ranges import SUBGROUP, extent
+from anneal.codegen.ranges import SUBGROUP, ZERO, extent
 from anneal.codegen.stage import Layout, Steps, filled, load, multiplied, rows_apart, steps_between, tile_over
 from anneal.rewrite import over, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, alu, const, dtypes, toposort
@@ -16,7 +16,7 @@ from anneal.uop.sizes import content
 
 def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
     """The kernel with `opts`, which ask for CHAIN. Raises CompilerError if they do not fit it."""
-    chain = chain_of(sink.src, toposort((sink,)))
+    chain = chain_of(sink.src, toposort(sink))
     if chain is None:
         raise refused("CHAIN: the kernel is no chain of products")
     split = split_of(opts, chain, [a.range for a in axes_of(sink)])
@@ -65,13 +65,13 @@ class Matrices(ChainedKernel):
         if steps is not None:
             memory, index = value.src[:2]
             return lambda i, k: self.matrix(memory, self.at(index, {r: self.row + i, deep: k}), ranges, steps)
-        tile, layout = self.waiting(value, (r, deep), (self.row, const(_I32, 0)), (self.split.rows, depth), 0)
+        tile, layout = self.waiting(value, (r, deep), (self.row, ZERO), (self.split.rows, depth), 0)
         return lambda i, k: self.matrix(tile, layout.position((i, k)), ranges, layout.strides)
 
     def right(self, value: UOp, wide: UOp, width: int, deep: bool) -> Callable[[UOp, UOp], UOp]:
         """The matrices of a factor over columns, by the places along the columns and along `wide`: `deep` if sums go
         over the columns."""
-        first = (self.begin, const(_I32, 0))
+        first = (self.begin, ZERO)
         tile, layout = self.waiting(_narrow(value), (self.chain.c, wide), first, (self.split.columns, width), 1)
         ranges, steps = (self.inner, self.column_), layout.strides if deep else layout.strides[::-1]
         return lambda c, w: self.matrix(tile, layout.position((c, w)), ranges, steps)
@@ -85,7 +85,7 @@ class Matrices(ChainedKernel):
         steps = None if cut else self.steps(value, *ranges)
         count = blocks[0] * blocks[1] // SIDE**2
         if steps is None or steps[1] != 1 or count % self.split.down:
-            tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, const(_I32, 0))
+            tile, layout, _ = rows_apart(made, own[0], own[1], GAP, buffers, ZERO)
             return tile, layout
         # brought there matrix by matrix, a thread moves two elements at a time, not one
         stride = blocks[1] + GAP
@@ -186,7 +186,7 @@ class Matrices(ChainedKernel):
         """The stores of one matrix of the sums of reduction `n`, by way of workgroup memory that all matrices share."""
         chain = self.chain
         assert chain.d is not None
-        stores = [x for x in self.sink.src if chain.reductions[n] in toposort((x,))]
+        stores = [x for x in self.sink.src if chain.reductions[n] in toposort(x)]
         out = []
         for r, c, found in self.by_threads(self.tile_memory, self.down * SIDE * SIDE, value, (n, i, v)):
             held, inside = self.inside(v + c, extent(chain.d), SIDE)
@@ -277,7 +277,7 @@ class Threads(ChainedKernel):
             f, x = chain.product(u)
             assert x is not None
             tile = self.staged(f, Op.ADD, scores, self.memory(s.columns * stride), lambda r, c: c * stride + r)
-            first = (const(_I32, 0), self.begin + step * s.depth)
+            first = (ZERO, self.begin + step * s.depth)
             right, under = self.operand(x, (chain.d, chain.c), first, (-(-width // wide) * wide, s.depth))
             loops = self.loops(self.column, step, part)
             for (i, place), values in results.items():

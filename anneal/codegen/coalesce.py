@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from anneal.codegen.ranges import extent, form, merged, with_sources
+from anneal.codegen.ranges import ZERO, extent, form, merged, of_kind, with_sources
 from anneal.rewrite import linear, rebuild
 from anneal.schedule import fusible_reduces
-from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, dtypes, of_op, ranged, toposort
 
 _I32 = dtypes.int32
 
@@ -31,7 +31,7 @@ def coalesce(sink: UOp) -> UOp:
     Only ranges of constant extent take part. Of the loop ranges all neighbours are candidates, of the reduce ranges
     those that stand side by side in every reduce that has one of them.
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     ranges = sorted([u for u in order if u.op is Op.RANGE and u.src[0].op is Op.CONST], key=lambda r: r.arg[0])
     if len(ranges) < 2:
         return sink
@@ -46,7 +46,7 @@ def coalesce(sink: UOp) -> UOp:
     parent, extents = _coalesced(ranges, list(reduces), users)
     if not parent:
         return sink
-    table: Known = {a: const(_I32, 0) for a in parent}
+    table: Known = dict.fromkeys(parent, ZERO)
     for b in set(parent.values()):
         if b not in parent:
             table[b] = ranged(extents[b], b.arg)
@@ -58,7 +58,7 @@ def _coalesced(ranges: Nodes, reduces: list[Src], users: dict[UOp, list[Numbers]
 
     `users` are the affine forms that each range has a term of.
     """
-    loops = [r for r in ranges if r.arg[1] == "loop"]
+    loops = of_kind(ranges, "loop")
     pairs = list(zip(loops, loops[1:]))
     for group in reduces:
         pairs += zip(group, group[1:])
@@ -117,7 +117,7 @@ def merge_rows(sink: UOp) -> UOp:
     A group norm's rows are (channels of a group, height, width); what each channel has of its own, a weight, keeps the
     ranges over them from being merged by themselves.
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     reduces = of_op(order, Op.REDUCE)
     ranges = of_op(order, Op.RANGE)
     if not reduces or any(r.src[0].op is not Op.CONST for r in ranges):
@@ -126,7 +126,7 @@ def merge_rows(sink: UOp) -> UOp:
     if len(lengths) > 1:
         return sink
     row: Src = ()
-    for r in sorted([r for r in ranges if r.arg[1] == "loop"], key=lambda r: r.arg[0], reverse=True):
+    for r in sorted(of_kind(ranges, "loop"), key=lambda r: r.arg[0], reverse=True):
         row = (r, *row)
         if math.prod([extent(r) for r in row]) in lengths:
             break
@@ -136,5 +136,5 @@ def merge_rows(sink: UOp) -> UOp:
     if all(len(g) == 1 for g in groups) or len({r for g in groups for r in g}) < sum(map(len, groups)):
         return sink
     one, wholes = merged(sink, groups)
-    joined = fusible_reduces(of_op(toposort((one,)), Op.REDUCE), wholes[row])
+    joined = fusible_reduces(of_op(toposort(one), Op.REDUCE), wholes[row])
     return one if joined.issuperset(wholes[u.src[1:]] for u in reduces) else sink

@@ -9,12 +9,12 @@ from __future__ import annotations
 import itertools
 import math
 
-from anneal.codegen.ranges import extent, mask_of, only_if, serial_of, unused, with_sources
+from anneal.codegen.ranges import ZERO, extent, mask_of, only_if, serial_of, unused, with_sources
 from anneal.codegen.stage import fill
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import rebuild, unflatten
-from anneal.uop import Known, Nodes, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
+from anneal.uop import Known, Nodes, Op, Src, UOp, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import most, product, size
 
 _I32 = dtypes.int32
@@ -57,7 +57,7 @@ def grid(workgroups: int, limit: int = 65535) -> tuple[int, int, int]:
 def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     """The kernel whose workgroup, local and group ranges are digits of hardware indices and whose tiles are filled; and
     its launch."""
-    ranges = sorted(of_op(toposort((sink,)), Op.RANGE), key=lambda r: r.arg[0])
+    ranges = sorted(of_op(toposort(sink), Op.RANGE), key=lambda r: r.arg[0])
     by_kind: dict[str, list[UOp]] = {}
     for r in ranges:
         by_kind.setdefault(r.arg[1], []).append(r)
@@ -81,7 +81,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     if not table:
         return sink, launch
     serial = serial_of(ranges)
-    lid = UOp(Op.SPECIAL, _I32, (), ("lid", count)) if count > 1 else const(_I32, 0)
+    lid = UOp(Op.SPECIAL, _I32, (), ("lid", count)) if count > 1 else ZERO
     tiles = itertools.count()
 
     def visit(u: UOp, src: Src) -> UOp:
@@ -110,6 +110,6 @@ def _mixed_radix(name: str, ranges: Nodes, table: Known) -> int:
     """Make `ranges`, fastest first, the digits of one mixed-radix hardware index; returns the index's extent."""
     sizes = [size(r.src[0]) for r in ranges]
     total = math.prod(map(most, sizes))
-    whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else const(_I32, 0)
+    whole = UOp(Op.SPECIAL, _I32, (), (name, total)) if total > 1 else ZERO
     table.update(zip(ranges[::-1], unflatten(whole, sizes[::-1]), strict=True))
     return total

@@ -213,7 +213,7 @@ class KernelInfo:
 
 def kernel_info(sink: UOp) -> KernelInfo:
     """Estimates for the kernel graph `sink`. A range whose extent depends on data counts with its upper bound, or 1."""
-    order = toposort((sink,))
+    order = toposort(sink)
     extents = {u.arg[0]: _extent(u) for u in order if u.op is Op.RANGE}
 
     @lru_cache(1 << 12)
@@ -247,7 +247,7 @@ def fused_ops(sink: UOp) -> list[str]:
     """The ops fused into the kernel, sources first: "matmul" or a reduction's name, gathers, elementwise ops."""
     counts: Counter[str] = Counter()
     reads: dict[UOp, bool] = {}  # whether a value depends on memory
-    order = toposort((sink,))
+    order = toposort(sink)
     products = {u.src[0] for u in order if _is_product(u)}
     for u in order:
         reads[u] = u.op is Op.LOAD or any(reads[x] for x in u.src)

@@ -11,7 +11,7 @@ neighbours, stays as it is, and is made lane by lane.
 from __future__ import annotations
 
 from anneal.codegen.ranges import ACCESSES, Form, extent, form, is_fragment, mask_of  # isort: skip
-from anneal.codegen.ranges import normalise, predicate_of, serial_of, unform, unused  # isort: skip
+from anneal.codegen.ranges import normalise, of_kind, predicate_of, serial_of, unform, unused  # isort: skip
 from anneal.codegen.target import per_word
 from anneal.rewrite import over, rebuild
 from anneal.uop import Known, Nodes, Op, Src, UOp, of_op, ranged, toposort
@@ -21,9 +21,9 @@ _Forms = dict[UOp, Form]  # of indices
 
 def to_vectors(sink: UOp) -> UOp:
     """The kernel with aligned accesses by whole vectors."""
-    order = toposort((sink,))
+    order = toposort(sink)
     ranges = of_op(order, Op.RANGE)
-    vectors = [r for r in ranges if r.arg[1] == "vector"]
+    vectors = of_kind(ranges, "vector")
     serial = serial_of(ranges)
     mask = mask_of(vectors)
     accesses = [u for u in order if u.op in ACCESSES and memory_of(u.src[0]).dtype.bits in (8, 16, 32)]
@@ -68,9 +68,9 @@ def to_runs(sink: UOp) -> UOp:
     """The kernel in which the index of an access along a vector range, in even steps, is LANES(index of the first
     element, range) with the step as its arg: for memory that vectors may begin anywhere in.
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     ranges = of_op(order, Op.RANGE)
-    vectors = [r for r in ranges if r.arg[1] == "vector"]
+    vectors = of_kind(ranges, "vector")
     serial = serial_of(ranges)
 
     def visit(u: UOp, src: Src) -> UOp:
@@ -133,7 +133,7 @@ def _element(index: UOp, v: UOp, serial: int) -> UOp:
     n = extent(v)
     terms, constant = form(index)
     rest = normalise(unform({t: k for t, k in terms.items() if k % n}, constant % n), serial)
-    if any(u.op is Op.RANGE and u.arg[1] == "vector" for u in toposort((rest,))):
+    if any(u.op is Op.RANGE and u.arg[1] == "vector" for u in toposort(rest)):
         return index
     # The vector range comes last and the constant after it: the four stores differ in a constant.
     lanes = 1 << v.arg[0]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from anneal.codegen.hardware import LaunchConfig
 from anneal.codegen.lanes import is_whole, memory_of
 from anneal.codegen.opts import identity
-from anneal.codegen.ranges import SERIAL, conjunction, conjuncts, factors, is_fragment, is_product, substituted
+from anneal.codegen.ranges import SERIAL, ZERO, conjunction, conjuncts, factors, is_fragment, is_product, substituted
 from anneal.codegen.target import per_word
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
@@ -176,7 +176,7 @@ class _Lineariser:
         # The level of a reduce: how many reduces deep its value is. Reduces of one level do not need each other.
         level: Numbers = {}
         params: dict[UOp, bool] = {}
-        for u in toposort((self.sink,)):
+        for u in toposort(self.sink):
             level[u] = max([level[s] for s in u.src], default=0) + (u.op is Op.REDUCE)
             if u.op is Op.REDUCE:
                 self.levels[u] = level[u]
@@ -208,8 +208,10 @@ class _Lineariser:
     # -- emitting
 
     def add(self, block: _Block, kind: str, node: UOp | None, *src: Operand) -> int:
+        """A statement at the end of a block; nodes among its operands are values that are made already."""
+        operands = tuple([x if isinstance(x, int) else self.operand(x) for x in src])
         self.count += 1
-        block.stmts.append(Stmt(kind, self.count, node, src, block.depth))
+        block.stmts.append(Stmt(kind, self.count, node, operands, block.depth))
         return self.count
 
     def find(self, u: UOp) -> Operand | None:
@@ -254,7 +256,7 @@ class _Lineariser:
                 self.fill([x for x in order if x.op is Op.BUFFERIZE and self.home(x) == at], at)
             elif u.op is not Op.REDUCE:
                 block = self.stack[self.home(u)]
-                block.names[u] = self.add(block, "let", u, *[self.operand(s) for s in u.src])
+                block.names[u] = self.add(block, "let", u, *u.src)
             else:
                 members = together[self.loop_key(u)]
                 full, at = self.stack, self.home(u)
@@ -291,7 +293,7 @@ class _Lineariser:
                 now = [(u, acc, i[at]) for u, acc, i in zip(members, accs, iterations, strict=True) if at < len(i)]
                 self.emit([x for _, _, parts in now for x in parts])
                 for u, acc, parts in now:
-                    self.add(self.stack[-1], "update", u, acc, *[self.operand(x) for x in parts])
+                    self.add(self.stack[-1], "update", u, acc, *parts)
         outer.names.update(zip(members, accs, strict=True))
 
     @contextlib.contextmanager
@@ -299,8 +301,7 @@ class _Lineariser:
         """Within the block, loops over `ranges` are open."""
         depth = len(self.stack)
         for r in ranges:
-            if self.find(r.src[0]) is None:
-                self.emit([r.src[0]])
+            self.emit([r.src[0]])
             parent = self.stack[-1]
             block = _Block(parent.mask | 1 << r.arg[0], parent.depth + 1, range=r)
             self.count += 1
@@ -327,7 +328,7 @@ class _Lineariser:
         first: Known = {}
         later: Known = {}
         if (loop := block.range) is not None:
-            first[loop], later[loop] = const(dtypes.int32, 0), Op.MIN(loop + 1, loop.src[0] - 1)
+            first[loop], later[loop] = ZERO, Op.MIN(loop + 1, loop.src[0] - 1)
         self.emit(
             [s.src[2] for tile, s in stores if tile.arg[0] == "stored" and not tile.arg[1]]
         )  # made of the same sums, in one loop
@@ -338,9 +339,9 @@ class _Lineariser:
                 prefetched.append((values[-1], s.src[2]))
             else:
                 self.emit([s.src[2]])
-                values.append(self.operand(s.src[2]))
+                values.append(s.src[2])
         for (_, s), value in zip(stores, values, strict=True):
-            self.add(block, "store", s, s.src[0], self.operand(s.src[1]), value, *[self.operand(x) for x in s.src[3:]])
+            self.add(block, "store", s, *s.src[:2], value, *s.src[3:])
         self.add(block, "barrier", None)
         block.synchronises = block.range is not None and not all(tile.arg[2] for tile in members)
         for tile in members:
@@ -348,7 +349,7 @@ class _Lineariser:
         for variable, value in prefetched:
             needed = substituted(value, later, self.serial)
             self.emit([needed])
-            self.add(block, "set", value, variable, self.operand(needed))
+            self.add(block, "set", value, variable, needed)
         self.stack = full
 
     def fetch_first(self, value: UOp, first: Known) -> int:
@@ -357,7 +358,7 @@ class _Lineariser:
         self.stack = inside[:-1]
         needed = substituted(value, first, self.serial)
         self.emit([needed])
-        out = self.add(self.stack[-1], "acc", value, self.operand(needed))
+        out = self.add(self.stack[-1], "acc", value, needed)
         self.stack = inside
         return out
 
@@ -368,15 +369,14 @@ class _Lineariser:
             raise CompilerError("a shared reduce stands inside a loop", stage="linearise", node=members[0])
         self.emit([u.src[0] for u in members])
         for u in members:
-            block.names[u] = self.add(block, "share", u, self.operand(u.src[0]))
+            block.names[u] = self.add(block, "share", u, u.src[0])
 
     def store_in_batches(self, stores: _Stores) -> None:
         """Stores after a staged reduce, whose results fill the registers: a few at a time with what they load.
 
         All loads come first after all, if an element might be stored before it is read.
         """
-        roots = [x for _, src in stores for x in src]
-        order = self.order(roots)
+        order = self.order(_given(stores))
         self.emit(of_op(order, Op.REDUCE))
         by_index: dict[UOp, _Stores] = {}
         for s, src in stores:
@@ -404,9 +404,8 @@ class _Lineariser:
             # The loads side by side, and each value computed just before it is stored: registers are few.
             self.emit(self.loads(waiting))
             if len(several) == 1:
-                self.emit([x for _, src in waiting for x in src])
-            for s, src in waiting:
-                self.store(s, src)
+                self.emit(_given(waiting))
+            self.store(waiting)
             loads, waiting, left = {}, [], results * (len(several) - n - 1) // len(several)
 
     def store_strips(self, strips: Nodes, stores: _Stores) -> None:
@@ -427,14 +426,12 @@ class _Lineariser:
             waiting -= reads[n][1]
             if n:
                 self.add(block, "barrier", None)
-            for s in strip.src[0].src:
-                self.store(s, s.src[1:])
+            self.store([(s, s.src[1:]) for s in strip.src[0].src])
             self.add(block, "barrier", None)
             block.names[strip] = memory_of(strip)
             # The loads side by side, and each value computed just before it is stored.
             self.emit(self.loads(mine[strip]))
-            for s, src in mine[strip]:
-                self.store(s, src)
+            self.store(mine[strip])
 
     def reads_apart(self, strips: Nodes, stores: Mapping[UOp, _Stores]) -> list[tuple[list[UOp], int]]:
         """The loads of each strip's stores that need no strip, and the words of those that no strip before it needs."""
@@ -442,7 +439,7 @@ class _Lineariser:
         late, known = set(strips), set[UOp]()
         for strip in strips:
             loads = []
-            for u in self.order([x for _, src in stores[strip] for x in src]):
+            for u in self.order(_given(stores[strip])):
                 if any(s in late for s in u.src):
                     late.add(u)
                 elif u.op is Op.LOAD:
@@ -454,12 +451,13 @@ class _Lineariser:
 
     def loads(self, stores: _Stores) -> Nodes:
         """The values that are yet to be loaded for stores."""
-        return [u for u in self.order([x for _, src in stores for x in src]) if u.op is Op.LOAD]
+        return of_op(self.order(_given(stores)), Op.LOAD)
 
-    def store(self, s: UOp, src: Src) -> None:
-        """A store, with what it takes if that isn't made yet."""
-        self.emit(list(src))
-        self.add(self.stack[-1], "store", s, s.src[0], *[self.operand(x) for x in src])
+    def store(self, stores: _Stores) -> None:
+        """Stores, each with what it takes if that isn't made yet."""
+        for s, src in stores:
+            self.emit(list(src))
+            self.add(self.stack[-1], "store", s, s.src[0], *src)
 
     def lanes_of(self, u: UOp) -> int:
         """Lanes of a value: 1 for a scalar."""
@@ -480,14 +478,14 @@ class _Lineariser:
         common = [p for p in common if not any(_differs(u, synchronised) for u in self.order([p]))]
         if common:
             self.emit(common)
-            self.add(root, "guard", None, *[self.operand(p) for p in common])
+            self.add(root, "guard", None, *common)
         # Every load comes before every store: a buffer may be both read and written. Of stores in loops (over rows too
         # long for registers) that holds for each iteration; loads outside of them come before.
         by_loops: dict[int, _Stores] = {0: []}
         for s, r in asked.items():
             left = conjunction([p for p in r if p not in common])
             by_loops.setdefault(s.ranges & self.serial, []).append((s, (*s.src[1:3], *left)))
-        outside = [x for _, src in by_loops[0] for x in src]
+        outside = _given(by_loops[0])
         if shared and not self.tiles:
             self.emit(self.early_loads(outside))
         if self.strips:
@@ -498,14 +496,18 @@ class _Lineariser:
             self.emit(outside)
         for loops in sorted(by_loops, reverse=True):
             with self.looping([r for r in self.loops if loops >> r.arg[0] & 1]):
-                self.emit([x for _, src in by_loops[loops] for x in src])
-                for s, src in by_loops[loops]:
-                    self.store(s, src)
+                self.emit(_given(by_loops[loops]))
+                self.store(by_loops[loops])
         tiles = tuple(sorted(self.tiles, key=lambda t: int(t.arg[0])))
         self.variables |= {v.arg[0]: v for v in variables_of(launch.needed)} if launch.needed is not None else {}
         variables = tuple([self.variables[n] for n in sorted(self.variables)])
         sub_word = frozenset(self.sub_word)
         return LinearProgram(tuple(root.stmts), self.params, launch, self.lanes, self.wide, tiles, sub_word, variables)
+
+
+def _given(stores: _Stores) -> Nodes:
+    """The nodes that stores take, all together."""
+    return [x for _, src in stores for x in src]
 
 
 def _iterations(u: UOp) -> list[Src]:

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 
 from anneal.codegen.opts import Opt, axes_of, refused
-from anneal.codegen.ranges import SUBGROUP, extent, mask_of, merged, only_if, reads_stored
+from anneal.codegen.ranges import SUBGROUP, ZERO, extent, mask_of, merged, only_if, reads_stored
 from anneal.codegen.stage import Remade, Steps, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.frozen import frozen
 from anneal.uop import Ints, Known, Nodes, Op, UOp, const, dtypes, of_op, toposort
 
 _I32, _F16, _F32 = dtypes.int32, dtypes.float16, dtypes.float32
-_ZERO = const(_I32, 0)
 _GAP = 8  # elements between two rows in workgroup memory
 _LANES = 4
 _MOST_WHOLE = 1 << 27  # bytes that every device binds as one, as a store of a whole matrix needs it
@@ -55,7 +54,7 @@ def over_one(sink: UOp) -> UOp:
     """The kernel with one range in place of its reduce's ranges; unchanged unless it has one reduce over several
     ranges.
     """
-    ranges = [u.src[1:] for u in toposort((sink,)) if u.op is Op.REDUCE]
+    ranges = [u.src[1:] for u in toposort(sink) if u.op is Op.REDUCE]
     if len(ranges) != 1 or len(ranges[0]) < 2 or not all(r.src[0].is_const for r in ranges[0]):
         return sink
     return merged(sink, ranges)[0]
@@ -67,7 +66,7 @@ def _is_free(stores: Nodes, order: Nodes, loops: int) -> bool:
     for s in stores:
         if s.src[1].ranges & loops != loops or stored.setdefault(s.src[0], s) is not s:
             return False
-    where = any(u.op is Op.WHERE for u in order)
+    where = of_op(order, Op.WHERE)
     for u in order:
         if u.op is Op.LOAD and u.src[0] in stored and u.src[1] is not stored[u.src[0]].src[1]:
             return False
@@ -168,7 +167,7 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
     if any(not 0 <= n < len(axes) for n in splits):
         raise refused("MATRIX: it names an axis that the kernel has not")
     i, j, k = (axes[n].range for n in splits)
-    product = product_of(sink.src, toposort((sink,)), i, j)
+    product = product_of(sink.src, toposort(sink), i, j)
     if product is None or product.sum.src[1] is not k:
         raise refused("MATRIX: the kernel is no product of float16 numbers over these axes")
     for r, s in zip((i, j, k), splits.values(), strict=True):
@@ -214,7 +213,7 @@ class _Multiplication(Remade):
         held = Op.MIN(number * (block // step), const(_I32, (count - block) // step)) * step
         return held, number * block
 
-    def placed(self, value: UOp, i: UOp, j: UOp, k: UOp = _ZERO, others: Known | None = None) -> UOp:
+    def placed(self, value: UOp, i: UOp, j: UOp, k: UOp = ZERO, others: Known | None = None) -> UOp:
         """`value` at other indices."""
         p = self.product
         return self.at(value, {p.i: i, p.j: j, p.sum.src[1]: k, **(others or {})})
@@ -243,7 +242,7 @@ class _Multiplication(Remade):
         """The matrices of a factor, read from its part in workgroup memory."""
         across, deep = self.range(split.block, "tile"), self.range(self.depth.block, "tile")
         k = self.k + deep
-        value = self.placed(value, *((self.i + across, _ZERO) if is_left else (_ZERO, self.j + across)), k)
+        value = self.placed(value, *((self.i + across, ZERO) if is_left else (ZERO, self.j + across)), k)
         if self.new_k is not None:
             value = (k < self.new_k).where(const(value.dtype, 0), value)
         tile, layout, first = rows_apart(value, across, deep, _GAP, self.depth.buffers, self.step)

@@ -108,7 +108,7 @@ class Axis:
 
 def axes_of(sink: UOp, order: Nodes | None = None) -> list[Axis]:
     """The axes an opt may name, in their numbering. `order` is the nodes of the kernel, where the caller has them."""
-    ranges = of_op(order or toposort((sink,)), Op.RANGE)
+    ranges = of_op(order or toposort(sink), Op.RANGE)
     ranges.sort(key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     return [_axis(r) for r in ranges]
 

@@ -21,7 +21,7 @@ from anneal.codegen.legalise import legalise
 from anneal.codegen.linear import LinearProgram, linearise
 from anneal.codegen.matrices import check_matrices
 from anneal.codegen.opts import Opt, Opts, opts_text, refused
-from anneal.codegen.ranges import ACCESSES, extent, form, mask_of, normalise, serial_of, unform, with_sources
+from anneal.codegen.ranges import ACCESSES, extent, form, mask_of, normalise, of_kind, serial_of, unform, with_sources
 from anneal.codegen.skip import skip_unused
 from anneal.codegen.target import Target
 from anneal.errors import CompilerError
@@ -143,9 +143,9 @@ class _Copies:
 
 def write_out(sink: UOp) -> UOp:
     """The kernel without its upcast and unroll ranges."""
-    order = toposort((sink,))
+    order = toposort(sink)
     ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] == "unroll", r.arg[0]))
-    written = [r for r in ranges if r.arg[1] in ("upcast", "unroll")]
+    written = of_kind(ranges, "upcast", "unroll")
     if not written:
         return sink
     made = _Copies(written, serial_of(ranges))

@@ -18,6 +18,7 @@ from anneal.uop.sizes import Size, content, least, size
 
 _I32 = dtypes.int32
 _INT_MIN, _INT_MAX = _I32.min, _I32.max
+ZERO = const(_I32, 0)
 
 Form = tuple[Numbers, int]
 
@@ -96,8 +97,13 @@ def ceil_div(n: Size, amount: int) -> Size:
 
 def held(value: UOp, end: Size) -> UOp:
     """`value` held below `end`; at 0 where there is nothing below it."""
-    below = Op.MIN(value, const(_I32, 0) + (end - 1))
-    return below if least(end) else Op.MAX(below, const(_I32, 0))
+    below = Op.MIN(value, ZERO + (end - 1))
+    return below if least(end) else Op.MAX(below, ZERO)
+
+
+def of_kind(ranges: Iterable[UOp], *kinds: str) -> list[UOp]:
+    """The ranges of some kinds: "workgroup", "vector", ..."""
+    return [r for r in ranges if r.arg[1] in kinds]
 
 
 def mask_of(ranges: Iterable[UOp]) -> int:
@@ -110,7 +116,7 @@ def mask_of(ranges: Iterable[UOp]) -> int:
 
 def serial_of(ranges: Iterable[UOp]) -> int:
     """The ids of those ranges that are loops in the linear program."""
-    return mask_of([r for r in ranges if r.arg[1] in SERIAL])
+    return mask_of(of_kind(ranges, *SERIAL))
 
 
 def unused(ranges: Iterable[UOp]) -> int:

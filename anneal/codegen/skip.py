@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from anneal.codegen.ranges import conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
+from anneal.codegen.ranges import ZERO, conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side, wishes
 from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
@@ -54,7 +54,7 @@ def extreme(comparison: UOp, largest: bool, free: Nodes) -> UOp | None:
                 return None
             if (k > 0) is largest:
                 constant += k * (extent(t) - 1)
-        elif t not in free and any(_varies(x) for x in toposort((t,))):
+        elif t not in free and any(_varies(x) for x in toposort(t)):
             return None
         else:
             outside[t] = outside.get(t, 0) + k
@@ -73,7 +73,7 @@ def cut_iterations(sink: UOp) -> UOp:
     known = {}
     fresh = {}
     moved = {}
-    for r, over in _loops(toposort((sink,)), None).items():
+    for r, over in _loops(toposort(sink), None).items():
         for u in over:
             if u not in known:
                 known[u] = list(zeros(u.src[0])) if u.arg is Op.ADD else []
@@ -122,7 +122,7 @@ def zeros(value: UOp) -> Iterator[Choice]:
 def _needed(without: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
     """The first iteration of `r` that is not zero for the whole workgroup, and the one after the last."""
     count = extent(r)
-    start, end = const(_I32, 0), const(_I32, count)
+    start, end = ZERO, const(_I32, count)
     for comparison, value in without:
         found = extreme(comparison, value, (r,))
         if found is None:
@@ -169,8 +169,8 @@ def skip_unused(sink: UOp) -> UOp:
     condition fails for all of its elements: its loop has no iterations. A sum whose terms are zero where a condition
     holds has the iterations that are left. And a workgroup whose results are not read ends at once.
     """
-    order = toposort((sink,))
-    if not any(u.op is Op.WHERE for u in order) or not any(u.op is Op.LT and u.src[0].dtype is _I32 for u in order):
+    order = toposort(sink)
+    if not of_op(order, Op.WHERE) or not any(u.op is Op.LT and u.src[0].dtype is _I32 for u in order):
         return sink
     return cut_iterations(_without_loops(_without_stores(_without_loads(sink))))
 
@@ -189,7 +189,7 @@ def _without_stores(sink: UOp) -> UOp:
             continue
         given = value.src[3 - dead]
         # Asked of the workgroup; without tiles also of each vector.
-        free = () if any(u.op is Op.BUFFERIZE for u in toposort((sink,))) else _each_vector(s)
+        free = () if of_op(toposort(sink), Op.BUFFERIZE) else _each_vector(s)
         masked = [_always(choices(value.src[0], dead == 1), f) for f in ((), free)]
         predicates = [Op.NOT(u) for u in dict.fromkeys(masked) if u is not None]
         stores.append(only_if(predicates, with_sources(s, (*s.src[:2], given, *s.src[3:]))))
@@ -217,8 +217,8 @@ def _always(wanted: Iterable[Choice], free: Nodes = ()) -> UOp | None:
 def _without_loads(sink: UOp) -> UOp:
     """The kernel without loads of vectors of which no element is used. Those of a product are left: their whole
     workgroup is asked alone, and an index that runs past an end is held there, where it costs nothing to read."""
-    order = toposort((sink,))
-    if any(u.op is Op.BUFFERIZE for u in order):
+    order = toposort(sink)
+    if of_op(order, Op.BUFFERIZE):
         return sink
     known = wishes(order)
     place = {u: n for n, u in enumerate(order)}  # a set's own order is another in each process
@@ -235,7 +235,7 @@ def _without_loads(sink: UOp) -> UOp:
 
 def _each_vector(access: UOp) -> Nodes:
     """The ranges that tell the vectors apart that an access is made of."""
-    return [r for r in toposort((access.src[1],)) if r.op is Op.RANGE and r.arg[1] != "vector"]
+    return [r for r in toposort(access.src[1]) if r.op is Op.RANGE and r.arg[1] != "vector"]
 
 
 # -- loops ------------------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ def _each_vector(access: UOp) -> Nodes:
 
 def _without_loops(sink: UOp) -> UOp:
     """The kernel with loops of no iterations where nothing uses their results."""
-    order = toposort((sink,))
+    order = toposort(sink)
     loops = _loops(order, 2)  # the outermost of each reduce
     if not loops:
         return sink
@@ -258,6 +258,6 @@ def _without_loops(sink: UOp) -> UOp:
             continue
         (never,) = conjunction(unused)
         if not never.is_const:
-            iterations = never.where(const(_I32, 0), r.src[0])
+            iterations = never.where(ZERO, r.src[0])
             table[r] = ranged(iterations, r.arg)
     return substituted(sink, table) if table else sink

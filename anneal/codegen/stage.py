@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from anneal.codegen.ranges import SUBGROUP, extent, form, mask_of, normalise, only_if, substituted, unused
+from anneal.codegen.ranges import SUBGROUP, ZERO, extent, form, mask_of, normalise, only_if, substituted, unused
 from anneal.frozen import frozen
 from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, size
@@ -25,7 +25,7 @@ class Layout:
     pad: int
 
     def position(self, at: Nodes) -> UOp:
-        out = const(_I32, 0)
+        out = ZERO
         for i in reversed(range(len(at))):
             out = out + at[i] * self.strides[i]
             if self.pad and i == self.padded:
@@ -43,16 +43,16 @@ class Remade:
 
     def __init__(self, sink: UOp, inner: Collection[UOp | None]) -> None:
         self.sink = sink
-        ranges = of_op(toposort((sink,)), Op.RANGE)
+        ranges = of_op(toposort(sink), Op.RANGE)
         self.fresh = unused(ranges)
         others = sorted([x for x in ranges if x not in inner], key=lambda x: int(x.arg[0]))
         self.table = {x: self.range(size(x.src[0]), "workgroup") for x in others}
 
     def range(self, count: Size, kind: str) -> UOp:
         """A fresh range; 0 in the place of one that has one value."""
-        end = const(_I32, 0) + count
+        end = ZERO + count
         if end.is_const and end.arg == 1:
-            return const(_I32, 0)
+            return ZERO
         self.fresh += 1
         return ranged(end, (self.fresh - 1, kind))
 
@@ -136,7 +136,7 @@ def stage(sink: UOp, threads: Nodes, depth: Nodes, buffers: int) -> UOp:
     fastest first. `buffers` is 0 for tiles that are fetched when they are needed, 1 for tiles that are
     prefetched, 2 for double buffering.
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     fresh = unused(of_op(order, Op.RANGE))
     inner = mask_of(depth)
     staged = {}
@@ -155,7 +155,7 @@ def _operands(value: UOp, threads: int, inner: int) -> Nodes:
     found = []
     reads: set[UOp] = set()
     reduced: set[UOp] = set()
-    for u in toposort((value,)):
+    for u in toposort(value):
         if u.op is Op.LOAD or not reads.isdisjoint(u.src):
             reads.add(u)
         if u.op is Op.REDUCE or not reduced.isdisjoint(u.src):
@@ -233,14 +233,14 @@ def rows_apart(value: UOp, across: UOp, deep: UOp, gap: int, buffers: int, loop:
     size = stride * extent(slow)
     doubled = buffers == 2 and loop.op is Op.RANGE
     how = ("workgroup", layout, size, buffers > 0, loop.arg[0] if doubled else -1)
-    first = loop % 2 * size if doubled else const(_I32, 0)
+    first = loop % 2 * size if doubled else ZERO
     return UOp(Op.BUFFERIZE, value.dtype, (value, across, deep), how), layout, first
 
 
 def _walk(value: UOp, ranges: Nodes) -> Nodes:
     """`ranges` in the order in which the memory that `value` reads changes least: neighbours first."""
     best: Numbers = {}
-    for u in toposort((value,)):
+    for u in toposort(value):
         if u.op is Op.LOAD:
             terms = form(u.src[1])[0]
             mine = {r: step for r in ranges if u.src[1].varies_over(r) and (step := _step(u.src[1], terms, r))}
@@ -253,7 +253,7 @@ def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
     """The distance of the first two elements along `r`, or 0 if it depends on data."""
     if not any(t.varies_over(r) for t in terms if t is not r):
         return abs(terms[r])
-    zeros = {u: const(_I32, 0) for u in toposort((index,)) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
+    zeros = {u: ZERO for u in toposort(index) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
     first, second = (substituted(index, zeros | {r: const(_I32, n)}) for n in (0, 1))
     return abs(int(second.arg) - int(first.arg)) if first.op is second.op is Op.CONST else 0
 
@@ -266,7 +266,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
     ranges = tile.src[1:]
     _, layout, size, prefetched, which = tile.arg
     walk = _walk(value, ranges)
-    loop = next((u for u in toposort((value,)) if u.op is Op.RANGE and u.arg[0] == which), None)
+    loop = next((u for u in toposort(value) if u.op is Op.RANGE and u.arg[0] == which), None)
     memory = UOp(Op.SHARED, tile.dtype, (), (number, (size if loop is None else 2 * size,)))
     width = extent(lanes)
     if not walk or extent(walk[0]) % width or not _contiguous(value, walk[0], lanes):
@@ -298,7 +298,7 @@ def fill(tile: UOp, value: UOp, lid: UOp, threads: int, number: int, lanes: UOp)
 def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     """Does `value` read neighbouring elements along `r`, from every multiple of the lanes on?"""
     quad = ranged(r.src[0] // extent(lanes), r.arg)
-    for u in toposort((value,)):
+    for u in toposort(value):
         if u.op is Op.LOAD and u.src[1].varies_over(r):
             index = substituted(u.src[1], {r: quad * extent(lanes) + lanes})
             if form(index)[0].get(lanes) == 1:

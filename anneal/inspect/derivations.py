@@ -166,7 +166,7 @@ def made_by(fired: Iterable[Event]) -> dict[UOp, FiredRule]:
         cotangents = given.get(e.before, set())
         for source, result in zip(e.before.src, e.after):
             if isinstance(result, UOp):
-                for u in toposort((result,), partial(_given, known, cotangents)):
+                for u in toposort(result, partial(_given, known, cotangents)):
                     made.setdefault(u, rule)
                 given.setdefault(source, set()).add(result)
     return made
@@ -176,7 +176,7 @@ def _given(known: set[UOp], cotangents: set[UOp], u: UOp) -> bool:
     """True for a node that is known, is of no backward pass, or is a cotangent or a sum of some."""
     if u in known or u.provenance[0] != "backward":
         return True
-    sums = toposort((u,), cotangents.__contains__, lambda x: x.src if x.op is Op.ADD else ())
+    sums = toposort(u, cotangents.__contains__, lambda x: x.src if x.op is Op.ADD else ())
     return all(x.op is Op.ADD for x in sums)
 
 
@@ -248,7 +248,7 @@ def firings(
             stored[cut.graph] += cut.places[: len(cut.group.roots)]
         for piece, places in told(pieces.items(), "compiling kernels", len(pieces)):
             within = frozenset(places)
-            of_kernel = Derivations({u: derived.of(u, within).nodes for u in toposort((piece,))})
+            of_kernel = Derivations({u: derived.of(u, within).nodes for u in toposort(piece)})
             with of_kernel.listening("range-propagation") as events:
                 bodies = bodies_of(schedule.kernel_graph(piece), target)
             nodes = [s.node for b in bodies for s in b.program.stmts if s.node is not None]
@@ -444,6 +444,6 @@ def _passes(bodies: Iterable[Lowering], target: Target) -> dict[UOp, str]:
             made.setdefault(u, p.name)
 
     for body in bodies:
-        made.update(dict.fromkeys(toposort((body.kernel,)), _FIRST))
+        made.update(dict.fromkeys(toposort(body.kernel), _FIRST))
         run_passes(body.kernel, target, body.opts, until=_LAST, hook=note)
     return made

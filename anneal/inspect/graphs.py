@@ -273,7 +273,7 @@ def after_pass(
     for n, views in enumerate(ends):
         if len(ends) > 1:
             parts.append(Part(f"// ==== part {n} of {len(ends)}, for workgroups of its own", ()))
-        parts += [Part(str(x), tuple(nodes(toposort((x,)))) if isinstance(x, UOp) else ()) for x in views]
+        parts += [Part(str(x), tuple(nodes(toposort(x))) if isinstance(x, UOp) else ()) for x in views]
     return PassState(info, kernel, tuple(parts))
 
 
@@ -372,7 +372,7 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
     """
     with BUILDING, arena().untracked():
         program = parametrise(sink)[0]
-        order = toposort((program,))
+        order = toposort(program)
         seen = _Seen(schedule.PASSES, order, places={u: n for n, u in enumerate(order)})
         schedule.PASSES.run(Schedule(program, cost_model), hook=seen)
     return seen.graphs
@@ -395,7 +395,7 @@ def kernel_pass_graphs(
         if not 0 <= part < len(bodies):
             raise UserError(f"kernel {kernel} has no part {part}: it has {len(bodies)}, from 0")
         body = bodies[part]
-        seen = _Seen(codegen.PASSES, toposort((body.kernel,)))
+        seen = _Seen(codegen.PASSES, toposort(body.kernel))
         codegen.run_passes(body.kernel, target, body.opts, hook=seen)
     return seen.graphs
 

@@ -539,18 +539,18 @@ Op.make = alu
 
 
 def toposort(
-    roots: Iterable[UOp],
+    roots: UOp | Iterable[UOp],
     until: Callable[[UOp], bool] | None = None,
     sources: Callable[[UOp], tuple[UOp, ...]] | None = None,
 ) -> list[UOp]:
-    """The nodes below `roots`, sources first, in an order that depends on the structure alone.
+    """The nodes below one or several `roots`, sources first, in an order that depends on the structure alone.
 
     `until` stops the walk: nodes for which it is true are left out, and what is below them is not visited. `sources`
     gives the nodes below one, where those are not all of its own.
     """
     out: list[UOp] = []
     seen: set[UOp] = set()
-    stack: list[UOp | None] = list(roots)
+    stack: list[UOp | None] = [roots] if isinstance(roots, UOp) else list(roots)
     stack.reverse()
     while stack:
         node = stack.pop()

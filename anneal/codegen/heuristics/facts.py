@@ -99,7 +99,7 @@ def _along(u: UOp, ranges: Src, bits: int, wide: int) -> tuple[int | None, int |
     if not u.ranges & bits:
         return 0, None
     found: dict[UOp, tuple[int | None, int | None]] = {}
-    for n in toposort((u,)):
+    for n in toposort(u):
         steps = [found[s] for s in n.src]
         if n in ranges:
             found[n] = (1, 0)

@@ -101,7 +101,7 @@ def unrolled(facts: Facts) -> list[Opt]:
 
 def choose(sink: UOp, target: Target) -> Opts:
     """Opts for a kernel whose loops are coalesced."""
-    order = toposort((sink,))
+    order = toposort(sink)
     axes = axes_of(sink, order)
     if any(a.is_loop and a.extent is None for a in axes):
         return ()

@@ -74,7 +74,7 @@ def choose(sink: UOp, target: Target) -> Opts:
     is read once for the results that registers hold along it. Both are counted for every range that vectors may run
     along and every pair of blocks; the cheapest is taken.
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     axes = axes_of(sink, order)
     reduces = of_op(order, Op.REDUCE)
     loads = of_op(order, Op.LOAD)

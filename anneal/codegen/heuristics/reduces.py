@@ -158,7 +158,7 @@ def _shared(facts: Facts, ranges: Src, threads: int, wide: int, words: int = 1) 
         inner //= wide
     opts += split("GROUP", last, threads)
     # A reduce that needs another reads what is in registers by then; others need no more than enough loads under way.
-    again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort((u.src[0],)))
+    again = any(v.op is Op.REDUCE for u in facts.reduces for v in toposort(u.src[0]))
     left = -(-inner // threads)
     return opts + (unrolled(facts, last, left) if again else unrolled(facts, last, left, _IN_FLIGHT // words))
 

@@ -194,8 +194,8 @@ def _apart(a: Bounded, b: Bounded) -> str | None:
 
 def _common(a: UOp, b: UOp) -> set[UOp]:
     """The topmost nodes that both sides have."""
-    below = set(toposort((b,)))
-    return {s for u in toposort((a,), lambda u: u in below and u is not a) for s in u.src if s in below}
+    below = set(toposort(b))
+    return {s for u in toposort(a, lambda u: u in below and u is not a) for s in u.src if s in below}
 
 
 def _tensor_sides(before: UOp, after: UOp) -> tuple[Bounded, Bounded] | None:
@@ -208,7 +208,7 @@ def _tensor_sides(before: UOp, after: UOp) -> tuple[Bounded, Bounded] | None:
     rng = np.random.default_rng(0)
     common = _common(before, after)
     # nodes made of constants and indices alone keep their values
-    taken = [u for u in common if not all(x.op in _NUMBERS for x in toposort((u,))) and not common & {*toposort(u.src)}]
+    taken = [u for u in common if not all(x.op in _NUMBERS for x in toposort(u)) and not common & {*toposort(u.src)}]
     taken += [u for u in toposort((before, after)) if not u.src and u.op not in _NUMBERS]  # beside what is common
     for u in taken:
         if base(u) not in values.known:
@@ -322,7 +322,7 @@ def places_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) ->
     """
     with schedule.BUILDING, arena().untracked():
         program, _ = schedule.parametrise(sink, {})
-        order = toposort((program,))
+        order = toposort(program)
         ends: dict[UOp, list[int]] = {}
 
         def follow(p: Pass[Any], s: schedule.Schedule) -> None:

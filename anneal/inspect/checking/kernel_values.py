@@ -15,7 +15,7 @@ from anneal.inspect.checking.bounds import (  # isort: skip
     EXACT, MOST_TERMS, Array, Bounded, apply, exactly, rounded, smallest, terms, tight, unheard, unit, wide_dtype,
 )  # fmt: skip
 from anneal.schedule import dead_side
-from anneal.uop import DType, Ints, Nodes, Op, UOp, dtypes, reduce_identity, toposort
+from anneal.uop import DType, Ints, Nodes, Op, UOp, dtypes, of_op, reduce_identity, toposort
 from anneal.uop.sizes import Sizes, evaluator
 
 
@@ -235,12 +235,12 @@ class KernelValues:
 
     def points(self, store: UOp) -> tuple[list[UOp], list[int], int]:
         """The loop ranges of a store, their extents, and the elements that one point of them makes work for."""
-        order = _below(store)
+        order = toposort(store)
         loops, extents = self._loops(order)
         work = 1
         for u in order:
             if u.op is Op.REDUCE:
-                inside = {r for r in _below(u.src[0]) if r.op is Op.RANGE and r.arg[1] == "reduce"} | set(u.src[1:])
+                inside = {r for r in toposort(u.src[0]) if r.op is Op.RANGE and r.arg[1] == "reduce"} | set(u.src[1:])
                 work = max(work, math.prod(self._extent(r) for r in inside))
         return loops, extents, work
 
@@ -310,7 +310,7 @@ class KernelValues:
         that it writes there.
         """
         loops, extents, work = self.points(store)
-        self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(_below(store)) if r.arg[1] == "reduce"])}
+        self._axes = {r: 1 + n for n, r in enumerate([r for r in _ranges(toposort(store)) if r.arg[1] == "reduce"])}
         for frame, some in self._frames(loops, extents, points, 1 if points is None else work):
             yield frame, some, spread(self._value(store.src[1], frame).value, some.size)
 
@@ -330,10 +330,10 @@ class KernelValues:
         e = r.src[0]
         if e.is_const:
             return int(e.arg)
-        if not any(u.op is Op.LOAD for u in _below(e)):
+        if not of_op(toposort(e), Op.LOAD):
             return int(evaluator((e,))(self.values)[0])
         if r not in self._longest:
-            loops, extents = self._loops(_below(e))
+            loops, extents = self._loops(toposort(e))
             found = [self._value(e, frame).value for frame, _ in self._frames(loops, extents)]
             self._longest[r] = max([int(x.max(initial=0)) for x in found], default=0)
         return self._longest[r]
@@ -344,7 +344,7 @@ class KernelValues:
         """The value of `root`; nodes below a REDUCE are computed with it."""
         memo = frame.memo
         sources = lambda u: () if u.op in (Op.RANGE, Op.REDUCE) else u.src
-        for u in toposort((root,), lambda u: u in memo or u.op is Op.PARAM, sources):
+        for u in toposort(root, lambda u: u in memo or u.op is Op.PARAM, sources):
             memo[u] = self._reduce(u, frame) if u.op is Op.REDUCE else self._one(u, frame)
         return memo[root]
 
@@ -441,10 +441,6 @@ def spread(a: Array, count: int) -> Array:
 def _ranges(order: Nodes) -> list[UOp]:
     """The ranges among nodes, by number."""
     return sorted({u for u in order if u.op is Op.RANGE}, key=lambda r: int(r.arg[0]))
-
-
-def _below(root: UOp) -> list[UOp]:
-    return toposort((root,))
 
 
 def error_bounds(sink: UOp, memory: Sequence[Array], outputs: int, values: Sizes) -> list[tuple[Array, Array | None]]:

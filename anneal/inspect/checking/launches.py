@@ -354,7 +354,7 @@ def look(r: CheckRun) -> None:
 
 def _written(r: CheckRun, kind: str) -> bool:
     """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
-    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort((r.call.kernel.sink,)))
+    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort(r.call.kernel.sink))
 
 
 @unheard()

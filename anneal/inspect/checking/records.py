@@ -463,7 +463,7 @@ def _fits(sink: UOp, before: list[Array], expected: list[tuple[Array, Array, Arr
     """Raises ValueError where graph and arrays do not belong together: memory would be read past its end."""
     if sink.op is not Op.SINK:
         raise ValueError("its graph is no kernel")
-    for u in toposort((sink,)):
+    for u in toposort(sink):
         if u.op is Op.PARAM:
             slot, (size,) = u.arg
             content = before[slot]

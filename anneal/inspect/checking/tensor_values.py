@@ -61,7 +61,7 @@ class TensorValues:
 
     def cone(self, u: UOp) -> list[UOp]:
         """The nodes that an evaluation of `u` visits, sources first."""
-        return toposort((u,), sources=lambda x: () if base(x) in self.known else needed(x))
+        return toposort(u, sources=lambda x: () if base(x) in self.known else needed(x))
 
     def value(self, root: UOp, seen: Seen | None = None) -> Bounded:
         """The value of `root`; `seen` is told of every node, with its sources' values.

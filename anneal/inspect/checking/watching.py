@@ -185,7 +185,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     Args:
         seed: the number that random draws begin with.
     """
-    order = toposort((loss.uop,))
+    order = toposort(loss.uop)
     live = [t for t in here.tensors.live_leaves() if isinstance(t, Tensor)]
     known = set(order)
     lazy = {t.uop: t for t in live if storage_of(t.uop) is None and t.uop in known}
@@ -198,7 +198,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     if lazy:  # what leaves hold has to be in memory to be moved
         realize(list(lazy.values()))
         loss = loss._new(substitute(loss.uop, {u: t.uop for u, t in lazy.items()}))
-        order = toposort((loss.uop,))
+        order = toposort(loss.uop)
     below = {u.arg for u in order if u.op is Op.BUFFER}
     leaves = [t for t in live if storage_of(t.uop) in below]
     if not leaves:
@@ -290,7 +290,7 @@ def _one(
 def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np.random.Generator) -> None:
     """Put before the gradients the first rule of a derivative that is wrong by itself."""
     seen = set()
-    for u in told(toposort((loss.uop,)), "looking for the wrong derivative"):
+    for u in told(toposort(loss.uop), "looking for the wrong derivative"):
         sources = _sources(u)
         if not sources or not u.dtype.is_float or u.op in (Op.DETACH, Op.BUFFER, Op.HOST_CALL):
             continue
@@ -318,7 +318,7 @@ def _sources(u: UOp) -> list[UOp]:
         found = u.src[:1]
     else:
         inputs = dict.fromkeys(u.src[u.arg[0].arguments[0] if u.arg[0].name == "function" else 1 :])
-        found = tuple(s for s in inputs if not any(t is not s and t in inputs for t in toposort((s,))))
+        found = tuple(s for s in inputs if not any(t is not s and t in inputs for t in toposort(s)))
     return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
 
 

@@ -162,7 +162,7 @@ class GraphWriter:
         if n.__class__ is int:
             return self.ints([n])
         if n not in self._sizes:
-            for x in toposort((n,)):
+            for x in toposort(n):
                 if x not in self._sizes:
                     self._sizes[x] = self._size_node(x)
         return self._sizes[n]

@@ -357,7 +357,7 @@ class Constants:
         if (
             data.op is not Op.BUFFER
             and math.prod(shape) * u.dtype.itemsize > MOST
-            and not any(x.op is Op.THREEFRY for x in toposort((u,)))
+            and not any(x.op is Op.THREEFRY for x in toposort(u))
         ):
             return None
         if shape != u.shape:
@@ -368,7 +368,7 @@ class Constants:
         """True if nothing below a node changes from run to run."""
         known = self._known
         if u not in known:
-            for x in toposort((u,), until=known.__contains__):
+            for x in toposort(u, until=known.__contains__):
                 varies = x in self._named or x.op in _VARIES or (x.op is Op.THREEFRY and x in self._drawn)
                 known[x] = (
                     not varies
@@ -381,7 +381,7 @@ class Constants:
     def _unrepeated(self, u: UOp) -> Any:
         """The shape of a constant with 1 where it repeats."""
         shapes = self._shapes
-        for x in toposort((u,), until=shapes.__contains__):
+        for x in toposort(u, until=shapes.__contains__):
             full = x.shape
             if x.op is Op.EXPAND:
                 found = shapes[x.src[0]]

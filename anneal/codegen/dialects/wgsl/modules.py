@@ -188,7 +188,7 @@ def _merged(texts: Sequence[Text], target: Target) -> str:
 def _expression(u: UOp) -> str:
     """A number of workgroups as WGSL: sums, products and quotients of what is not negative."""
     text = {}
-    for x in toposort((u,)):
+    for x in toposort(u):
         if x.op is Op.CONST:
             text[x] = f"{x.arg}i"
         elif x.op is Op.VARIABLE:

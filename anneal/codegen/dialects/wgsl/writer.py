@@ -61,18 +61,18 @@ class WgslWriter(Writer):
     # -- statements
 
     def accumulator(self, s: Stmt, u: UOp) -> None:
-        if u.op is Op.LOAD and is_fragment(u.src[1]):
-            self.text[s.number] = name = self.name("acc")
-            self.line(s.depth, f"var {name} = {self.operand(s.src[0])};")
-            return
-        if not is_product(u):
+        if is_product(u):
+            left, right = factors(u.src[0])
+            rows, columns = left.src[1].src[1], right.src[1].src[2]
+            # explicit: drivers keep its last value in a loop
+            first = f"subgroup_matrix_result<{type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>()"
+        elif u.op is Op.LOAD and is_fragment(u.src[1]):
+            first = self.operand(s.src[0])
+        else:
             super().accumulator(s, u)
             return
         self.text[s.number] = name = self.name("acc")
-        left, right = factors(u.src[0])
-        rows, columns = left.src[1].src[1], right.src[1].src[2]
-        kind = f"subgroup_matrix_result<{type_of(u.dtype)}, {extent(columns)}, {extent(rows)}>"
-        self.line(s.depth, f"var {name} = {kind}();")  # explicit: drivers keep its last value in a loop
+        self.line(s.depth, f"var {name} = {first};")
 
     def update(self, s: Stmt, u: UOp) -> None:
         if not is_product(u):
@@ -84,9 +84,7 @@ class WgslWriter(Writer):
     def let(self, s: Stmt, u: UOp) -> None:
         if u.op is Op.LANES:
             self.text[s.number], rest = (self.operand(o) for o in s.src)
-            if not (rest.isidentifier() or isinstance(s.src[1], UOp)):
-                rest = self.called("n", s.depth, rest)
-            self.rest[s.number] = rest
+            self.rest[s.number] = rest if isinstance(s.src[1], UOp) else self.called("n", s.depth, rest)
         elif u.op is Op.LANE:
             text = self.operand(s.src[0])
             self.text[s.number] = text if self.lanes_of(s.src[0]) == 1 else f"{text}.{COMPONENTS[u.arg]}"
@@ -94,7 +92,9 @@ class WgslWriter(Writer):
             super().let(s, u)
 
     def called(self, prefix: str, depth: int, text: str) -> str:
-        """A new name for a value."""
+        """A new name for a value that has none."""
+        if text.isidentifier():
+            return text
         name = self.name(prefix)
         self.line(depth, f"let {name} = {bare(text)};")
         return name
@@ -118,9 +118,7 @@ class WgslWriter(Writer):
         predicate = ""
         lanes = self.program.width(u)
         if len(s.src) == 3:
-            predicate = self.operand(s.src[2])
-            if not predicate.isidentifier():
-                predicate = self.called("c", s.depth, predicate)
+            predicate = self.called("c", s.depth, self.operand(s.src[2]))
             n = max(self.lanes_of(s.src[1]), self.lanes_of(s.src[2]))
             index = bare(self.splat(s.src[1], index, dtypes.int32, n))
             index = f"select({type_of(dtypes.int32, n)}(), {index}, {predicate})"
@@ -160,8 +158,7 @@ class WgslWriter(Writer):
             return packed.read(whole, wide) if packed is not None else whole
         if lanes == 1:
             return self.part(s, u, index, wide)
-        if not index.isidentifier():
-            index = self.called("n", s.depth, index)
+        index = self.called("n", s.depth, index)
         kind = stored_type(u.dtype)
         if u.arg is not None:
             # The other lanes of these vectors are needed, too; each vector is read once.
@@ -231,7 +228,7 @@ class WgslWriter(Writer):
         named = []
         for o, t, prefix in ((index, where, "n"), (value, text, "v"), (predicate, test, "c")):
             vector = o is not None and self.lanes_of(o) > 1
-            if vector and not t.isidentifier():
+            if vector:
                 t = self.called(prefix, s.depth, t)
             named.append((t, vector))
         for c in COMPONENTS[:lanes]:
