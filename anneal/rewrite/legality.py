@@ -43,7 +43,7 @@ def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
     >>> legalised(x + x, INTEGERS) is (x.cast(dtypes.int32) + x.cast(dtypes.int32)).cast(dtypes.int8)
     True
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     if not any(u.dtype in wide for u in order):
         return sink
 
@@ -237,7 +237,7 @@ def check(sink: UOp, stage: str) -> None:
         raise CompilerError(f"unknown stage {stage!r}; known: {', '.join(STAGES)}")
     scalar = stage != "tensor"
     loops = 0
-    for u in toposort((sink,)):
+    for u in toposort(sink):
         test = table.get(u.op)
         if test is None:
             raise CompilerError(f"{u.op.name} may not exist here", stage=stage, node=repr(u))

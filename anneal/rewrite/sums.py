@@ -352,7 +352,7 @@ def unequal(x: UOp, y: UOp) -> UOp | None:
 def _flat(u: UOp) -> Nodes:
     """The parts of a tree of one op, each once, in an order that does not depend on how it was built."""
     op = u.op
-    inner = toposort((u,), until=lambda n: n.op is not op)
+    inner = toposort(u, until=lambda n: n.op is not op)
     within = set(inner)
     parts = dict.fromkeys(s for n in inner for s in n.src if s not in within)
     return sorted(parts, key=lambda p: (p.ranges, p.op.index, p.key))

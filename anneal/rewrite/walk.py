@@ -78,7 +78,7 @@ def rebuild(root: UOp, visit: Visit, known: Known | None = None, order: Nodes | 
     """
     new = {} if known is None else known
     if order is None:
-        order = toposort((root,), until=known.__contains__ if known else None)
+        order = toposort(root, until=known.__contains__ if known else None)
     a = arena()
     before = phase = a.phase
     try:

@@ -318,7 +318,7 @@ def _constant(u: UOp, known: dict[UOp, bool]) -> bool:
     if u.weak:
         return False
     if u not in known:
-        for x in toposort((u,), until=known.__contains__):
+        for x in toposort(u, until=known.__contains__):
             known[x] = all(known[s] for s in x.src) if x.src else x.op in _CONSTANTS
             known[x] = known[x] and x.op not in _VALUES
     return known[u]

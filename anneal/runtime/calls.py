@@ -277,7 +277,7 @@ def _free(arg: Any) -> Nodes:
 
 def exchanges(u: UOp) -> bool:
     """True if a value is computed together with other participants of a group."""
-    return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort((u,)))
+    return any(x.op is Op.HOST_CALL and isinstance(x.arg[0], Exchange) for x in toposort(u))
 
 
 # -- a call -------------------------------------------------------------------------------------------------------

@@ -500,12 +500,10 @@ def _left(numbering: Numbering) -> Handles:
     found = []
     for late in numbering.behind:
         old = late.numbering
-        sums = {u for u in toposort((late.template,)) if u.op is Op.REDUCE_AXIS}
+        sums = {u for u in toposort(late.template) if u.op is Op.REDUCE_AXIS}
         live = [(t, t.late) for r in old.tensors if (t := r()) is not None and not t._wants]
         same = [
-            t
-            for t, other in live
-            if other and other.numbering is old and not sums.isdisjoint(toposort((other.template,)))
+            t for t, other in live if other and other.numbering is old and not sums.isdisjoint(toposort(other.template))
         ]
         if len(same) <= 1:
             old.tensors = []  # nothing is shared there, and it is not looked for again
@@ -521,4 +519,4 @@ def _grows(t: Handle) -> bool:
     u = t._looks
     if (mask_of(u) if t.late else u.weak) or (u.dtype.is_int and u.size == 1):
         return True
-    return len(toposort((u,))) > _LONG
+    return len(toposort(u)) > _LONG

@@ -273,7 +273,7 @@ def note_constants(root: UOp, found: Constants) -> None:
     Args:
         root: the graph.
     """
-    for u in toposort((root,)):
+    for u in toposort(root):
         if u.op is Op.BIND or u.op is Op.CONST:
             continue
         numbers = [repr(s.arg) for s in u.src if s.op is Op.CONST]
@@ -379,7 +379,7 @@ def shown_below(t: Handle) -> Handles:
     """The other tensors that show the memory which the graph of `t` reads. Storages whose tensor shows other memory by
     now note none: jit would read that in their place."""
     found = []
-    for s in [u.arg for u in toposort((t.uop,)) if u.op is Op.BUFFER]:
+    for s in [u.arg for u in toposort(t.uop) if u.op is Op.BUFFER]:
         owner = s.owner()
         if owner is None or owner is t or owner._is_part():
             continue
@@ -465,9 +465,9 @@ class _Learned:
             line: the line. It is noted where the graph grows, or goes on from values of such a tensor alone.
             depth: that number for each node in the graph, 0 for others.
         """
-        found = {v for v in toposort((root,)) if depth(v)}
+        found = {v for v in toposort(root) if depth(v)}
         n = 1 + max(map(depth, found), default=0)
-        if found and not found.issubset(toposort((root,), lambda v: v.op is Op.DETACH)):
+        if found and not found.issubset(toposort(root, lambda v: v.op is Op.DETACH)):
             self.detach(line)
         elif n > _GROWN:
             self.growing.add(line)
@@ -500,7 +500,7 @@ def is_chain(root: UOp) -> bool:
         root: the graph.
     """
     depth: dict[UOp, int] = {}
-    for u in toposort((root,)):
+    for u in toposort(root):
         depth[u] = max(map(depth.__getitem__, u.src), default=0) + is_lazy_leaf(u)
     return depth[root] > _GROWN
 
@@ -513,7 +513,7 @@ def mask_of(template: UOp) -> int:
             LEARNED.forget_masks()
         masks = LEARNED.masks
         before = len(masks)
-        for u in toposort((template,), until=masks.__contains__):
+        for u in toposort(template, until=masks.__contains__):
             if u.op is Op.PARAM and u.tag and u.tag[0] == HOLE:
                 mask = FIRST << u.arg[0]
             elif is_lazy_leaf(u):

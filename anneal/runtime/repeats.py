@@ -333,7 +333,7 @@ class Again:
         there = set(function.parameters)
         # what shows a parameter, or has none below, is not computed
         results = list(enumerate(function.results))
-        self._computed = [n for n, u in results if shown(u) not in there and not there.isdisjoint(toposort((u,)))]
+        self._computed = [n for n, u in results if shown(u) not in there and not there.isdisjoint(toposort(u))]
         self._shown = [n for n, _ in results if n not in self._computed]
         order = toposort(function.results)
         self._symbolic = has_variables(order)

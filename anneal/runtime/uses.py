@@ -367,7 +367,7 @@ def check_unchanged(name: str, leaves: Sequence[Handle | None], memory: Some, re
         if t is None or u is None or not (t._leaf and t._wants and (is_computed_late(t) or base_of(t.uop) is not u)):
             continue
         if result is not None and not below:
-            below = set(toposort((result.uop,), sources=sources_of))
+            below = set(toposort(result.uop, sources=sources_of))
         if result is None or u in below:
             raise GradientError(
                 "backward: one of the variables needed for gradient computation has been modified by an inplace "

@@ -154,7 +154,7 @@ def nested(sink: UOp) -> UOp:
 
     Kernels whose reduces have choices stay as they are: what a row is reduced of and what is stored of it are alike.
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     times: Numbers = {}
     chosen: set[UOp] = set()
     for u in order:

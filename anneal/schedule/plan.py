@@ -155,7 +155,7 @@ def parametrise(sink: UOp, values: dict[str, int] | None = None) -> tuple[UOp, l
 
 def _unbound(sink: UOp, values: dict[str, int]) -> UOp:
     """The graph with VARIABLEs for bound variables, whose values are noted."""
-    order = toposort((sink,))
+    order = toposort(sink)
     if not any_symbolic(order):
         return sink
 
@@ -202,21 +202,21 @@ def plan_for(sink: UOp, cost_model: CostModel, values: dict[str, int] | None = N
                         cache.save("plans", key, encode_plan(plan), label + ", ..." * (len(names) > 3))
         finally:
             a.phase = phase
-        _plans.keep((program, cost_model), plan, len(toposort((program,))))
+        _plans.keep((program, cost_model), plan, len(toposort(program)))
         return plan, storages[: plan.inputs], False
 
 
 def live_nodes(sink: UOp) -> list[UOp]:
     """The nodes below `SINK(outputs...)`, numbered as the places of its plan's calls are."""
     if not SYMBOLIC.seen:
-        return toposort((sink,))  # parameters for buffers change no order
+        return toposort(sink)  # parameters for buffers change no order
     with arena().untracked(), rebuilt() as walks:
         program, _ = parametrise(sink)
     origin: Known = {}
     for walk in walks:
         for u, v in walk.items():
             origin.setdefault(v, origin.get(u, u))
-    return [origin.get(u, u) for u in toposort((program,))]
+    return [origin.get(u, u) for u in toposort(program)]
 
 
 def refused(sink: UOp, cost_model: CostModel) -> list[tuple[int, int, str]]:

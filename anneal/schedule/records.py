@@ -102,7 +102,7 @@ class Schedule:
 
     def over(self, sink: UOp) -> Schedule:
         """A copy of the state for another sink, with the order of its nodes."""
-        return self if sink is self.sink else replace(self, sink=sink, order=toposort((sink,))[:-1])
+        return self if sink is self.sink else replace(self, sink=sink, order=toposort(sink)[:-1])
 
     def changed(self, change: Callable[[UOp, Nodes, CostModel], UOp]) -> Schedule:
         """The same for the sink that a pass makes of this one, and of the order of its nodes."""
@@ -113,7 +113,7 @@ def name_of(sink: UOp) -> str:
     """A kernel's name: r (reduces) or e (elementwise), its loop sizes, its reduce sizes, how many more members of other
     sizes it has, and a piece of its key."""
     parts = members_of(sink)
-    ranges = sorted([u for u in toposort((parts[0],)) if u.op is Op.RANGE], key=lambda r: r.arg[0])
+    ranges = sorted([u for u in toposort(parts[0]) if u.op is Op.RANGE], key=lambda r: r.arg[0])
     reduces = [_size_word(r.src[0]) for r in ranges if r.arg[1] != "loop"]
     words = ["r" if reduces else "e", *[_size_word(r.src[0]) for r in ranges if r.arg[1] == "loop"]]
     if reduces:
@@ -158,7 +158,7 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
 
     Memory is numbered from 0, outputs first; ranges too, loops first.
     """
-    order = toposort((member,))
+    order = toposort(member)
     written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     number = {slot: n for n, slot in enumerate(slots)}

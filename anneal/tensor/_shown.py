@@ -198,7 +198,7 @@ class _Graph:
                 if u is not None:
                     self.leaves[_flat(u)] = t
         self.wants: set[UOp] = set(self.leaves)
-        for u in toposort((root,), lambda u: u.op is Op.DETACH or u in self.leaves, _sources):
+        for u in toposort(root, lambda u: u.op is Op.DETACH or u in self.leaves, _sources):
             if any(s in self.wants for s in _sources(u)):
                 self.wants.add(u)
 

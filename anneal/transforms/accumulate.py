@@ -367,7 +367,7 @@ def _seen(numbering: Numbering, roots: Nodes, live: Live) -> Seen:
                 if base in known or (base.op is not _BUFFER and (base.tag is None or any(map(has_leaf, roots)))):
                     found.append((t, n, known[base] if base in known else numbering.learn(n)))
             # of a leaf that is changed and not used there are no two nodes below, and a loop has one key
-            elif base in known or not any(u.op is _BUFFER and u not in known for u in toposort((n,))):
+            elif base in known or not any(u.op is _BUFFER and u not in known for u in toposort(n)):
                 earlier.append((t, n, known[base] if base in known else numbering.learn(n)))
     if earlier:
         ends = {u for _, _, u in found}

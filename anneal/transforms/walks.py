@@ -302,7 +302,7 @@ def _of_body(y: UOp, place: int, tangent: UOp) -> UOp | None:
         return None
     known = {y.src[place]: tangent}
     root = value_of(y)
-    push_forward([(u, u.src) for u in toposort((root,), until=known.__contains__)], [root], known)
+    push_forward([(u, u.src) for u in toposort(root, until=known.__contains__)], [root], known)
     return known.get(root)
 
 

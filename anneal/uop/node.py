@@ -178,7 +178,7 @@ class UOp(_Slots):
         if self._key is None:
             from hashlib import blake2b  # loads a library of some megabytes
 
-            for u in toposort((self,), until=lambda u: u._key is not None):
+            for u in toposort(self, until=lambda u: u._key is not None):
                 h = blake2b(digest_size=16)
                 symbolic = SYMBOLIC.seen and LATER.sizes.symbolic_arg(u.arg)
                 arg = LATER.sizes.mapped(u.arg, lambda n: f"<{n.key.hex()}>") if symbolic else u.arg
@@ -195,7 +195,7 @@ class UOp(_Slots):
 
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         # one flat list, sources first: pickle would recurse into nested sources
-        order = toposort((self,))
+        order = toposort(self)
         number = {u: i for i, u in enumerate(order)}
         return from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 

@@ -88,7 +88,7 @@ def poly(u: Size) -> Poly:
     found = _POLY[u]
     if found is not None:
         return found
-    for n in toposort((u,), until=lambda n: _POLY[n] is not None or n.op not in _ARITHMETIC or n.dtype is not _I32):
+    for n in toposort(u, until=lambda n: _POLY[n] is not None or n.op not in _ARITHMETIC or n.dtype is not _I32):
         op = n.op
         a = _known(n.src[0])
         made: Poly
@@ -297,7 +297,7 @@ def is_symbolic(u: UOp) -> bool:
     """True if `u` is made of variables and constants alone."""
     if u.ranges or u.shape:
         return False
-    return all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort((u,)))
+    return all(x.op in _LEAVES or (x.src and x.op in _WITHIN) for x in toposort(u))
 
 
 _LEAVES = frozenset((Op.CONST, Op.VARIABLE, Op.BIND))
@@ -397,7 +397,7 @@ def variables_of(u: Size) -> Src:
     """The variables, with or without a value, that a size is made of."""
     if not isinstance(u, UOp):
         return ()
-    return tuple([x for x in toposort((u,)) if x.op in _VARIABLES])
+    return tuple([x for x in toposort(u) if x.op in _VARIABLES])
 
 
 def bindings_of(u: Size) -> Src:
@@ -432,7 +432,7 @@ def with_variables(arg: Any, f: Callable[[UOp], UOp]) -> Any:
 
 def _with_variables(u: UOp, f: Callable[[UOp], UOp]) -> Size:
     new: Known = {}
-    for x in toposort((u,)):  # rewrite/walk.py is a floor above
+    for x in toposort(u):  # rewrite/walk.py is a floor above
         if x.op in _VARIABLES:
             new[x] = f(x)
         else:
@@ -491,7 +491,7 @@ def size_text(u: Size, values: bool = True) -> str:
     if not isinstance(u, UOp):
         return str(u)
     text: dict[UOp, tuple[str, int]] = {}
-    for x in toposort((u,)):
+    for x in toposort(u):
         op = x.op
         if op is Op.CONST:
             text[x] = (str(x.arg), 3 if x.arg >= 0 else 0)
@@ -529,7 +529,7 @@ def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], Ints]:
     parts = []
     for u in wanted:
         text: dict[UOp, str] = {}
-        for x in toposort((u,)) if isinstance(u, UOp) else ():
+        for x in toposort(u) if isinstance(u, UOp) else ():
             if x.op is Op.CONST:
                 text[x] = repr(x.arg)
             elif x.op in _VARIABLES:

@@ -27,7 +27,7 @@ def render(u: UOp) -> str:
 
     Evaluating the text with `UOp`, `Op` and `dtypes` in scope gives the identical node back.
     """
-    order = _with_sizes(u) if SYMBOLIC.seen else toposort((u,))
+    order = _with_sizes(u) if SYMBOLIC.seen else toposort(u)
     names: dict[UOp, str] = {}
     lines = []
     for i, n in enumerate(order):
@@ -44,7 +44,7 @@ def render(u: UOp) -> str:
 def _with_sizes(root: UOp) -> Nodes:
     """The nodes below `root`, sources and the sizes that args hold first."""
     held: list[UOp] = []
-    for n in toposort((root,)):
+    for n in toposort(root):
         mapped(n.arg, held.append)
     return toposort((*held, root))
 
@@ -59,7 +59,7 @@ def _literal(arg: object, names: dict[UOp, str]) -> str:
 
 def encode_graph(root: UOp) -> list[list[Any]]:
     """The graph below `root` as rows, itself last. TypeError if an arg is no plain value (a BUFFER's memory)."""
-    order = toposort((root,))
+    order = toposort(root)
     number = {u: i for i, u in enumerate(order)}
     rows = []
     for u in order:

@@ -49,7 +49,7 @@ class Dot:
 
 def share_ranges(sink: UOp) -> UOp:
     """Rename reduce ranges to ranges of equal extent that no node sees together with them."""
-    order = toposort((sink,))
+    order = toposort(sink)
     ranges = sorted((u for u in order if u.op is Op.RANGE), key=lambda u: u.arg[0])
     reduces = [u for u in ranges if u.arg[1] == "reduce"]
     if not reduces:
@@ -80,7 +80,7 @@ class Analysis:
     phases so far and the arrays that they leave."""
 
     def __init__(self, sink: UOp, variables: Mapping[int, UOp] | None = None) -> None:
-        self.nodes = toposort((sink,))
+        self.nodes = toposort(sink)
         self.stores = sink.src
         self.dims = Dims()
         self.loads: dict[UOp, _Load] = {}
@@ -130,7 +130,7 @@ class Analysis:
         if len(u.src) == 2:
             return _Load(form)
         predicate = u.src[2]
-        if not form.nodes and not any(n.op is Op.LOAD for n in toposort((predicate,))):
+        if not form.nodes and not any(n.op is Op.LOAD for n in toposort(predicate)):
             box = box_of(predicate, self.dims)
             if box is not None and all(self._pads(form, b) for b in box):
                 return _Load(form, box)

@@ -23,7 +23,7 @@ _PART = 1 << 15  # numbers that are added at once: their places stay in cache
 
 def is_dynamic(sink: UOp) -> bool:
     """True for kernels that this module runs."""
-    return any(u.op in _WHOLE or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort((sink,)))
+    return any(u.op in _WHOLE or (u.op is Op.RANGE and not is_symbolic(u.src[0])) for u in toposort(sink))
 
 
 def dynamic_step(sink: UOp, buffers: Sequence[Array]) -> Step:
@@ -113,7 +113,7 @@ def _order(keys: Array, k: int) -> Array:
 def _run(sink: UOp, buffers: Sequence[Array]) -> None:
     results = []
     for s in sink.src:
-        ranges = sorted({u for u in toposort((s,)) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
+        ranges = sorted({u for u in toposort(s) if u.op is Op.RANGE and u.arg[1] == "loop"}, key=lambda u: u.arg[0])
         shape = [int(r.src[0].arg) for r in ranges]
         env = dict(zip(ranges, np.indices(shape, np.int32).reshape(len(shape), -1), strict=True))
         index, value, *inside = [_value(x, env, math.prod(shape), buffers) for x in s.src[1:]]
@@ -135,7 +135,7 @@ def _value(root: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Ar
         return u.src[1:] if u.op is Op.LOAD else () if u.op is Op.REDUCE else u.src
 
     memo = {r: known(a) for r, a in env.items()}
-    for u in toposort((root,), until=env.__contains__, sources=sources):
+    for u in toposort(root, until=env.__contains__, sources=sources):
         if u.op is Op.CONST:
             memo[u] = emitter.const(numpy_dtype(u.dtype), u.arg)
         elif u.op is Op.LOAD:

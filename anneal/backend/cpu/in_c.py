@@ -113,7 +113,7 @@ class CKernels:
 
     def planned(self, sink: UOp) -> CProgram | None:
         """The program of a kernel, whose functions are not compiled yet; None where NumPy is to run it."""
-        nodes = toposort((sink,))
+        nodes = toposort(sink)
         memory = [u.arg for u in nodes if u.op is Op.PARAM]
         other = any("legal" not in u.op.stages or (u.op is Op.CAST and u.tag is not None) for u in nodes)
         if other or len(nodes) > _LARGEST or any(elements >= 2**31 for _, (elements,) in memory):

@@ -105,7 +105,7 @@ def linear(index: UOp, dims: Dims, opaque: bool = False) -> LinearIndex:
     what is not linear becomes a node term instead.
     """
     done: dict[UOp, LinearIndex] = {}
-    for u in toposort((index,), sources=_parts):
+    for u in toposort(index, sources=_parts):
         try:
             done[u] = _combine(u, done, dims)
         except NotLinear:

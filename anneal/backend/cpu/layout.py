@@ -38,7 +38,7 @@ _LEAST = 4096  # kernels of fewer elements gain nothing
 
 def segments(sink: UOp) -> list[UOp]:
     """Kernels that together do what `sink` does, with predicates on loop ranges decided where constants decide them."""
-    order = toposort((sink,))
+    order = toposort(sink)
     if math.prod(u.src[0].arg for u in order if u.op is Op.RANGE) < _LEAST:
         return [sink]
     seams: dict[UOp, set[int]] = {}
@@ -261,7 +261,7 @@ class CpuProgram(Program):
     def __init__(self, sink: UOp, name: str, workers: int = 1, names: Sequence[str] = ()) -> None:
         self.name, self.workers, self.names = name, workers, names
         self.sink = sink = legalised(sink, FLOATS)
-        self.weight = 1 + len(toposort((sink,))) // _USUAL
+        self.weight = 1 + len(toposort(sink)) // _USUAL
         self.dynamic = is_dynamic(sink)  # it is run whole
         self.parts: list[tuple[CpuPlan, list[LoopLayout | Pad]]] = []
         # bytes that the whole kernel shares, and bytes of every worker
@@ -432,7 +432,7 @@ class PartialProgram(CpuProgram):
 def _largest(sink: UOp) -> tuple[UOp, dict[int, UOp]]:
     """The kernel with every size at its largest and ranges for variables; for those ranges, and for those of symbolic
     extents, what a run takes of them."""
-    order = toposort((sink,))
+    order = toposort(sink)
     fresh = itertools.count(1 + max((u.arg[0] for u in order if u.op is Op.RANGE), default=-1))
     variables = {}
 

@@ -66,7 +66,7 @@ class LoopBuilder(Emitter):
     # -- nodes
     def value(self, root: UOp) -> PlanValue:
         p, memo = self.p, self.memo
-        for u in toposort((root,), memo.__contains__, lambda u: () if u in p.known else p.inputs(u)):
+        for u in toposort(root, memo.__contains__, lambda u: () if u in p.known else p.inputs(u)):
             if u in p.known:
                 memo[u] = p.known[u]
             elif u not in memo:
@@ -423,7 +423,7 @@ class Planner(Analysis):
 
     def _reach(self, root: UOp) -> int:
         """Dims of everything evaluated to get `root`, up to hoisted values."""
-        return union(self.mask[u] for u in toposort((root,), sources=self.inputs))
+        return union(self.mask[u] for u in toposort(root, sources=self.inputs))
 
     def _adopt_outputs(self) -> None:
         """Let products write straight into outputs that their result, or an epilogue over it, goes to."""

@@ -122,7 +122,7 @@ class Taken:
     def add(self, kernel: UOp, has_blas: bool) -> None:
         """Take a kernel apart; it is one part if it has no product for BLAS."""
         sink, self._table = coalesce_loops(kernel), {}
-        for u in toposort((sink,)):
+        for u in toposort(sink):
             if has_blas and u.op is Op.REDUCE and (found := self._product(u)) is not None:
                 self._table[u] = found
         if not self._table:
@@ -134,7 +134,7 @@ class Taken:
         """A load of what BLAS computes, in the place of a reduce; None if it is not for BLAS."""
         if u.arg is not Op.ADD or u.src[0].op is not Op.MUL or u.dtype not in (dtypes.float32, dtypes.float64):
             return None
-        ranges = sorted([r for r in toposort((u,)) if r.op is Op.RANGE], key=lambda r: r.arg[0])
+        ranges = sorted([r for r in toposort(u) if r.op is Op.RANGE], key=lambda r: r.arg[0])
         if not all(is_symbolic(r.src[0]) and least(r.src[0]) > 0 for r in ranges):
             return None
         factors = u.src[0].src
@@ -188,7 +188,7 @@ class Taken:
     def _computed(self, x: UOp, batch: list[UOp], lines: list[UOp], along: list[UOp]) -> tuple[Operand, UOp]:
         """A factor that has to be computed first, and the kernel that does."""
         x = rebuild(x, over, dict(self._table))
-        loads = [affine_form(u.src[1])[0] for u in toposort((x,)) if u.op is Op.LOAD]
+        loads = [affine_form(u.src[1])[0] for u in toposort(x) if u.op is Op.LOAD]
         inner = any(terms.get(r) == 1 for terms in loads for r in lines)
         found = self._memory([*batch, *along, *lines] if inner else [*batch, *lines, *along])
         store = UOp(Op.STORE, x.dtype, (*_place(found, x), x))
@@ -229,12 +229,12 @@ def _operand(memory: UOp, index: UOp) -> Operand | None:
 
 def _ranges(x: UOp) -> list[UOp]:
     """The ranges that a value depends on."""
-    return [r for r in toposort((x,)) if r.op is Op.RANGE and x.varies_over(r)]
+    return [r for r in toposort(x) if r.op is Op.RANGE and x.varies_over(r)]
 
 
 def _windows(x: UOp) -> bool:
     """True if a factor reads windows of its memory, which overlap: writing them out would take many times as much."""
-    return any(u.op is Op.LOAD and u.src[0].arg[1][0] * 2 <= _extent(_ranges(u)) for u in toposort((x,)))
+    return any(u.op is Op.LOAD and u.src[0].arg[1][0] * 2 <= _extent(_ranges(u)) for u in toposort(x))
 
 
 def _readable(x: Operand, lines: Axis, along: Axis) -> bool:

@@ -256,7 +256,7 @@ class _Scratch:
 
     def __init__(self, device: OpenAdapter, sink: UOp) -> None:
         self.device = device
-        params = {u.arg[0]: u for u in toposort((sink,)) if u.op is Op.PARAM}
+        params = {u.arg[0]: u for u in toposort(sink) if u.op is Op.PARAM}
         if 4 * sum(u.size for u in params.values()) > _SCRATCH:
             raise _Unsuitable("its buffers are too large for scratch memory")
         self.bound = _index_bound(sink)

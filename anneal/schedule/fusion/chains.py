@@ -210,7 +210,7 @@ class _Chain:
 
     def holds_a_reduction(self, u: UOp) -> bool:
         """True if the kernel that computes `u` reduces something."""
-        within = toposort((u,), lambda s: s in self.materialised or s in self.inside or s.op in LEAVES)
+        within = toposort(u, lambda s: s in self.materialised or s in self.inside or s.op in LEAVES)
         return any(s.op in NEVER_TWICE for s in within)
 
     def is_small(self, u: UOp) -> bool:

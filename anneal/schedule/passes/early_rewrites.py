@@ -37,7 +37,7 @@ def early_rewrites(sink: UOp, costs: CostModel) -> UOp:
       of rows an ARGSORT
     - with `masks`, an exponential that is known to be 0 in places says so -> where(place, 0, exponential)
     """
-    order = toposort((sink,))
+    order = toposort(sink)
     in_place = _in_place(order)
     copies = 0
 

@@ -108,7 +108,7 @@ def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
     others = [s for s in sink.src if s.src[1].ranges != where.ranges]
     if any(u.op is Op.LOAD and u.src[0].arg[0] == load_slot for u in toposort(tuple(others))):
         return False
-    for u in toposort((sink,)):
+    for u in toposort(sink):
         if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
             return False
         if u.op in WHOLE and any(s.op is Op.PARAM and s.arg[0] == load_slot for s in u.src):
@@ -129,12 +129,12 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
     if any(len(s.src) != 3 for s in sink.src):
         return False
     where = _stored_at(sink, store_slot)
-    order = toposort((sink,))
+    order = toposort(sink)
     reduces = of_op(order, Op.REDUCE)
     over = {r for u in reduces for r in u.src[1:]}
     if not over or any(u.dtype.itemsize < 4 for u in reduces):
         return False
-    for row in [u for u in toposort((where,)) if u.op is Op.RANGE and u.arg[1] == "loop"]:
+    for row in [u for u in toposort(where) if u.op is Op.RANGE and u.arg[1] == "loop"]:
         if fusible_reduces(reduces, row) == over:
             places = {where, *[substitute(where, {row: r}) for r in over]}
             loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
@@ -160,7 +160,7 @@ def fusible_reduces(reduces: Nodes, row: UOp) -> set[UOp]:
             fit -= {*u.src[1:]}
     for u in reduces:
         if fit and fit.isdisjoint(u.src[1:]) and u.src[0].varies_over(row):
-            fit -= {r for x in toposort((u.src[0],)) if x.op is Op.REDUCE for r in x.src[1:]}
+            fit -= {r for x in toposort(u.src[0]) if x.op is Op.REDUCE for r in x.src[1:]}
     return fit
 
 
@@ -169,7 +169,7 @@ def overwrites_rows(sink: UOp) -> bool:
     run.
     """
     where = {s.src[0]: s.src[1] for s in sink.src}
-    return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort((sink,)))
+    return any(u.op is Op.LOAD and where.get(u.src[0], u.src[1]) is not u.src[1] for u in toposort(sink))
 
 
 def merged(call: Call, pairs: Mapping[int, int]) -> Call:
@@ -183,7 +183,7 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
 def _merged(kernel: Kernel, keep: Ints, pairs: tuple[tuple[int, int], ...]) -> Kernel:
     number = {s: n for n, s in enumerate(keep)}
     number.update({s: number[other] for s, other in pairs})
-    sink = renumbered(toposort((kernel.sink,)), number, {})
+    sink = renumbered(toposort(kernel.sink), number, {})
     return Kernel(sink, name_of(sink))
 
 

@@ -99,7 +99,7 @@ def _cast_first(sink: UOp, order: Nodes) -> tuple[UOp, Nodes]:
         return x.then(Op.EXPAND, u.shape)
 
     sink = rebuild(sink, visit, known, above)
-    return sink, toposort((sink,))
+    return sink, toposort(sink)
 
 
 def _is_sum(u: UOp) -> bool:
@@ -355,7 +355,7 @@ def _size(x: UOp) -> UOp:
     def parts(u: UOp) -> Src:
         return u.src if u.op in (Op.ADD, Op.SUB, Op.MUL, Op.RESHAPE) else u.src[1:] if u.op is Op.WHERE else ()
 
-    for u in toposort((x,), sources=parts):
+    for u in toposort(x, sources=parts):
         below = [made[p] for p in parts(u)]
         if u.op is Op.CONST or u.op is Op.EXP:
             made[u] = const(_F32, abs(u.arg)) if u.op is Op.CONST else u

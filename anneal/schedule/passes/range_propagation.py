@@ -313,7 +313,7 @@ def split_ranges(sink: UOp) -> UOp:
     """
     for _ in range(4):
         cuts: dict[UOp, set[int]] = {}
-        order = toposort((sink,))
+        order = toposort(sink)
         for u in order:
             if u.op is Op.IDIV or u.op is Op.MOD:
                 x, c = u.src
@@ -357,7 +357,7 @@ def _substitute_ranges(order: Nodes, mapping: dict[UOp, list[UOp]]) -> UOp:
 
 def renumber(sink: UOp) -> UOp:
     """Give loop ranges the ids 0..n-1 in output order and reduce ranges those that follow, in first-use order."""
-    order = toposort((sink,))
+    order = toposort(sink)
     position = {id(u): n for n, u in enumerate(order)}
     ranges = of_op(order, Op.RANGE)
     loops = [r for r in ranges if r.arg[1] == "loop"]
