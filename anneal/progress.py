@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import length_hint
 from typing import TextIO, TypeVar
 
 from anneal import settings
@@ -208,16 +209,17 @@ def work(what: str, total: int | None = None, unit: str = "") -> Iterator[Work]:
 
 
 def told(items: Iterable[T], what: str, total: int | None = None) -> Iterator[T]:
-    """The `items`, one after the other; `shown` reports the work on them as `what`, with its part of `total`.
+    """The `items`, one after the other; `shown` reports the work on them as `what`, with its part of `total`, or of
+    their number where that is known.
 
-    >>> sum(told(range(5), "adding", 5))
+    >>> sum(told(range(5), "adding"))
     10
     """
     return _told(items, what, total) if _TOLD.display is not None else iter(items)
 
 
 def _told(items: Iterable[T], what: str, total: int | None) -> Iterator[T]:
-    with work(what, total) as mine:
+    with work(what, total or length_hint(items) or None) as mine:
         for item in items:
             yield item
             mine.step()

@@ -568,7 +568,7 @@ class Device(ABC, Generic[Buffer]):
         Args:
             often: True if they are to run many times, which is worth a longer compilation.
         """
-        return [self.compile(k.sink) for k in told(kernels, "compiling kernels", len(kernels))]
+        return [self.compile(k.sink) for k in told(kernels, "compiling kernels")]
 
     def runs_before_often(self, programs: Sequence[Program]) -> int:
         """The number of runs of a plan's programs after which to compile them `often`; 0 for never."""

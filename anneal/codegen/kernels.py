@@ -19,10 +19,7 @@ from anneal.codegen.target import Target
 from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.schedule import members_of, standalone
-
-from anneal.uop import (  # isort: skip
-    ALU, Op, UOp, arena, decode_value, dtypes, encode_value, toposort, Nodes,
-)  # fmt: skip
+from anneal.uop import ALU, Nodes, Op, UOp, arena, decode_value, dtypes, encode_value, toposort
 
 
 @frozen

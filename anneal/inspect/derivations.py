@@ -246,7 +246,7 @@ def firings(
         for cut in s.cuts:
             pieces[cut.graph] += cut.places
             stored[cut.graph] += cut.places[: len(cut.group.roots)]
-        for piece, places in told(pieces.items(), "compiling kernels", len(pieces)):
+        for piece, places in told(pieces.items(), "compiling kernels"):
             within = frozenset(places)
             of_kernel = Derivations({u: derived.of(u, within).nodes for u in toposort(piece)})
             with of_kernel.listening("range-propagation") as events:

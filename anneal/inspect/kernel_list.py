@@ -152,7 +152,7 @@ def _kept_wgsl(plan: Plan, target: Target) -> Callable[[UOp], str]:
     texts = cache.load("texts", key, lambda found: dict(zip(kernels, found, strict=True)))
     if texts is None:
         begun = time.perf_counter()
-        texts = {k: _wgsl(sink, target) for k, sink in told(kernels.items(), "generating kernels", len(kernels))}
+        texts = {k: _wgsl(sink, target) for k, sink in told(kernels.items(), "generating kernels")}
         if time.perf_counter() - begun > _WORTH:
             cache.save("texts", key, [*texts.values()], f"WGSL of {len(texts)} kernels, to be read")
     return lambda sink: texts[sink.key]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from anneal.codegen import Target, generate, opts_text
+from anneal.doors import pairs
 from anneal.errors import AnnealError, DataError
 from anneal.frozen import Json, Texts, frozen
 from anneal.inspect.derivations import KernelTexts, launch
@@ -355,11 +356,10 @@ def _meaning(op: str) -> str:
 
 ROOT = PACKAGE.parent
 # Methods that build an op whose name they do not have.
-METHODS = {
-    "REDUCE_AXIS": "sum", "IDIV": "floor_divide", "RECIP": "reciprocal", "CMPLT": "lt", "LT": "lt", "EQ": "eq",
-    "MAX": "maximum", "MIN": "minimum", "SCATTER_ADD": "scatter_add", "WHERE": "relu", "EXPAND": "softmax",
-    "SHRINK": "tril", "PAD": "cumsum", "CONTRACT": "matmul", "CAST": "int", "ARGSORT": "argsort", "IOTA": "tril",
-}  # fmt: skip
+METHODS = pairs("""
+    REDUCE_AXIS=sum IDIV=floor_divide RECIP=reciprocal CMPLT=lt LT=lt EQ=eq MAX=maximum MIN=minimum WHERE=relu
+    SCATTER_ADD=scatter_add EXPAND=softmax SHRINK=tril PAD=cumsum CONTRACT=matmul CAST=int ARGSORT=argsort IOTA=tril
+""")
 
 
 @frozen

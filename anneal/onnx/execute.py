@@ -117,7 +117,7 @@ class GraphRun:
     def nodes(self, scope: Scope) -> None:
         """Run the nodes of the graph of `scope`, one after the other."""
         graph = scope.graph
-        for scope.at, node in enumerate(told(graph.nodes, "running nodes", len(graph.nodes))):
+        for scope.at, node in enumerate(told(graph.nodes, "running nodes")):
             n = scope.at if graph.numbers is None else graph.numbers[scope.at]
             try:
                 self.node(n, node, scope)

@@ -1,6 +1,4 @@
-"""A model as records: graphs of nodes, each with its attributes and the function that computes it. `reading.py` makes
-them.
-"""
+"""A model as records, made by `reading.py`: graphs of nodes with their attributes and what computes them."""
 
 from __future__ import annotations
 
@@ -9,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
+from anneal.doors import pairs
 from anneal.errors import OnnxError
 from anneal.onnx.registry import Operator
 
@@ -257,16 +256,11 @@ def _types(schema: Any) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bo
     return tuple((i.name, i.type_str, frozenset(i.types)) for i in schema.inputs), homogeneous
 
 
-_TOLD = {
-    "float32": "float",
-    "float64": "double",
-    "object": "string",
-    "float4_e2m1fn": "float4e2m1",
-    "float6_e2m3fn": "float6e2m3",
-    "float6_e3m2fn": "float6e3m2",
-    "float8_e8m0fnu": "float8e8m0",
-}
-NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}  # what devices without them have in their place
+_TOLD = pairs("""
+    float32=float float64=double object=string float4_e2m1fn=float4e2m1 float6_e2m3fn=float6e2m3
+    float6_e3m2fn=float6e3m2 float8_e8m0fnu=float8e8m0
+""")
+NARROW = pairs("int64=int32 uint64=uint32 float64=float32")  # what devices without them have in their place
 
 
 def wrong_types(node: FileNode, dtypes: list[str | None], narrowed: bool) -> str:

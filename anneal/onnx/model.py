@@ -419,7 +419,7 @@ def check(
     with progress.work("running the reference"):
         reference, theirs = _reference(source, arrays, [name for _, name, _ in ours])
     worst, compared, first = 0.0, 0, None
-    for node, name, result in progress.told(ours, "comparing values", len(ours)):
+    for node, name, result in progress.told(ours, "comparing values"):
         wanted = theirs.get(name)
         if not isinstance(wanted, np.ndarray) or result is None or isinstance(result, list):
             continue

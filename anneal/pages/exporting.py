@@ -102,7 +102,7 @@ def _hashes(data: bytes) -> list[str]:
 
 
 def _write_all(contents: Mapping[Path, bytes]) -> dict[str, int]:
-    for path, data in told(contents.items(), "writing files", len(contents)):
+    for path, data in told(contents.items(), "writing files"):
         try:
             files.replace(path, lambda f, data=data: f.write(data))  # type: ignore[misc]
         except OSError as e:
@@ -364,7 +364,7 @@ def programs_of(
     plans = {}
     for p in profiles:
         if p.cost_model not in plans:
-            plans[p.cost_model] = {e.name: _captured(e, p) for e in told(entries, "capturing functions", len(entries))}
+            plans[p.cost_model] = {e.name: _captured(e, p) for e in told(entries, "capturing functions")}
         program = PageProgram(p, pack, names, list(plans).index(p.cost_model))
         for entry in entries:
             step = plans[p.cost_model][entry.name]
@@ -434,7 +434,7 @@ def _checks(
     """The values that a page compares its own with: numbers for model.json, and arrays by name."""
     check = {}
     arrays: dict[str, Array] = {}
-    for entry in told(entries, "comparing values", len(entries)):
+    for entry in told(entries, "comparing values"):
         tensors = [t for _, t in entry.inputs]
         arrays |= {f"{entry.name}/in/{n}": t.numpy() for n, t in entry.inputs}
         verdicts = [paged.judged(steps[entry.name], values, tensors, error_bounds) for steps in plans]

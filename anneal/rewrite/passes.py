@@ -90,7 +90,7 @@ class Pipeline(Generic[S]):
         loud = settings.current().debug >= 5
         outer = HERE.pass_name
         try:
-            for p in told(self.passes, f"passes of {self.name}", len(self.passes)):
+            for p in told(self.passes, f"passes of {self.name}"):
                 HERE.pass_name = p.name
                 value = p.run(value)
                 if loud:

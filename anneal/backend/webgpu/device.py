@@ -54,7 +54,7 @@ class WebGpuDevice(OpenAdapter):
             entry = cache.disk_key((self.identity, settings.current().beam), *distinct)
             on_disk = cache.enabled()
             kept = cache.load("kernels", entry, lambda found: list(map(decode_kernel, found))) if on_disk else None
-            for n, (key, k) in enumerate(progress.told(distinct.items(), "compiling kernels", len(distinct))):
+            for n, (key, k) in enumerate(progress.told(distinct.items(), "compiling kernels")):
                 if key not in programs:
                     programs[key] = self._add(key, k.name, kept[n]) if kept is not None else self.compile(k.sink)
             if kept is None and on_disk and time.perf_counter() - begun >= _WORTH:

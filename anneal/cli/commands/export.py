@@ -92,7 +92,7 @@ def _of_example(name: str, train: bool, steps: int, weights: Path | None) -> Pag
         training: Any = example.make(steps=max(1, steps), batch=example.BATCH, seed=1, lr=example.LR)
     if weights is not None:
         training.model.load_state_dict(safe_load(weights))
-    for _ in progress.told(range(steps), "training", steps):
+    for _ in progress.told(range(steps), "training"):
         training.step()
     return of_training(name, training, train)
 

@@ -52,8 +52,7 @@ def check_launch(
                 if u.op is Op.BUFFER and u.arg not in leaves:  # of no elements, or read by no kernel
                     s = u.arg
                     leaves[s] = s.host if s.host is not None else device.download(s.ensure(), s.size, s.dtype)
-            count = len(plan.calls)
-            for r.n in told(range(count), "checking kernels", count):
+            for r.n in told(range(len(plan.calls)), "checking kernels"):
                 _check_call(r)
             _check_batch(r, step)
         finally:
