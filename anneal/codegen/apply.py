@@ -244,7 +244,7 @@ class _Splitting:
             if clamp:
                 flat = held(flat, total)
         heads = {}
-        stride: Size = 1
+        stride = 1
         for i, s in enumerate(reversed(loops)):
             digit = flat // stride if stride != 1 else flat
             heads[s.axis.range] = digit % s.left if i < len(loops) - 1 else digit

@@ -46,7 +46,7 @@ def coalesce(sink: UOp) -> UOp:
     parent, extents = _coalesced(ranges, list(reduces), users)
     if not parent:
         return sink
-    table: Known = dict.fromkeys(parent, ZERO)
+    table = dict.fromkeys(parent, ZERO)
     for b in set(parent.values()):
         if b not in parent:
             table[b] = ranged(extents[b], b.arg)

@@ -70,7 +70,7 @@ def to_hardware(sink: UOp) -> tuple[UOp, LaunchConfig]:
     threads = [r for r in ranges if r.arg[1] == "local" or r in groups[:1]]
     count = _mixed_radix("lid", threads, table)
     launch = LaunchConfig(workgroups, count, needed=needed)
-    first: UOp | None = None
+    first = None
     if groups:
         stride = math.prod(extent(r) for r in threads[: threads.index(groups[0])])
         launch = LaunchConfig(workgroups, count, extent(groups[0]), stride, needed)

@@ -465,7 +465,7 @@ class _Lineariser:
 
     def run(self, launch: LaunchConfig) -> LinearProgram:
         root = self.stack[0]
-        asked: dict[UOp, Nodes] = {}  # of each store that is ever made
+        asked = {}  # of each store that is ever made
         for s in self.sink.src:
             predicates = conjuncts(s.src[3]) if len(s.src) == 4 else []
             if all(p.op is not Op.CONST or p.arg for p in predicates):

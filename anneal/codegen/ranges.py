@@ -40,7 +40,7 @@ def unform(terms: Mapping[UOp, int], constant: int, serial: int | None = None) -
     items = list(terms.items())
     if serial is not None:
         items.sort(key=lambda term: ((term[0].ranges & serial).bit_length(), -abs(term[1])))
-    out: UOp | None = None
+    out = None
     for t, k in items:
         piece = t if k == 1 else t * k
         out = piece if out is None else out + piece

@@ -147,7 +147,7 @@ def _needed(without: Sequence[Choice], r: UOp) -> tuple[UOp, UOp]:
 def _shifted(sink: UOp, fresh: Known, moved: Known) -> UOp:
     """The kernel with the ranges of `fresh`, whose values are `moved`. Which of two tiles an iteration uses is told by
     the range itself."""
-    places: Known = dict(fresh)  # the same for indices into tiles, by their own loop
+    places = dict(fresh)  # the same for indices into tiles, by their own loop
 
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is Op.REDUCE:
@@ -199,7 +199,7 @@ def _without_stores(sink: UOp) -> UOp:
 def _always(wanted: Iterable[Choice], free: Nodes = ()) -> UOp | None:
     """The condition under which one of the choices is made by every element of a workgroup, or of the part of it that
     the `free` ranges leave; None if that cannot be told."""
-    always: UOp | None = None
+    always = None
     for comparison, value in wanted:
         # `a < b` holds everywhere if a - b is always below 0, and fails everywhere if it never is.
         found = extreme(comparison, value, free)

@@ -257,7 +257,7 @@ def after_pass(
         raise UserError(f"{until} is a pass of the whole graph, before there are kernels; leave --kernel out")
     if not whole and kernel is None:
         raise UserError(f"{until} is a pass of the code generator, which has one kernel at a time: add --kernel N")
-    ends: list[list[UOp | str]] = []  # what the passes made of the graph, or of each part of the kernel
+    ends = []  # what the passes made of the graph, or of each part of the kernel
 
     def note(p: Pass[Any], state: Any) -> None:
         if p.name == until:

@@ -564,7 +564,7 @@ class _Found:
         parts: dict[tuple[int, int], list[_Place]] = {}
         for place, n in found.items():
             parts.setdefault((self._groups.get(place, -1), n), []).append(place)
-        taken: set[int] = set()
+        taken = set()
         for (group, n), places in parts.items():
             moving = group in self._moving or (group >= 0 and self._last[group] != n)
             own = group

@@ -194,7 +194,7 @@ def _message(data: memoryview, fields: _Fields, found: Large, depth: int) -> lis
     """The pieces of a message anew; `fields` are those to look into, by their numbers."""
     if depth > _MESSAGES:
         raise _NotARowError
-    out: list[bytes] = []
+    out = []
     at = kept = 0  # where the next field begins, and up to where the message is in `out`
     end = len(data)
     while at < end:
@@ -372,7 +372,7 @@ class _Reader:
     def attributes(self, node: FileNode, proto: Any, schema: Any, visible: _Names) -> None:
         """Put the attributes that a file gives into a node."""
         defaults = dict(node.attributes)
-        kinds: dict[str, int] = {}
+        kinds = {}
         for a in proto.attribute:
             name = text_of(a.name)
             if name in kinds:
@@ -483,7 +483,7 @@ def _value_info_of_type(name: str, proto: Any) -> ValueInfo:
     if which in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(proto, which)
         kinds += ["sparse tensor"] if which == "sparse_tensor_type" else []
-        shape: tuple[int | str | None, ...] | None = None
+        shape = None
         if tensor.HasField("shape"):
             shape = tuple(_size(d) for d in tensor.shape.dim)
         return ValueInfo(

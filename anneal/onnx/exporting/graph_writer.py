@@ -304,7 +304,7 @@ class Term:
 
     def where(self, a: Any, b: Any) -> Term:
         """`a` where this is true, else `b`; one of them may be a number."""
-        like: Term = a if isinstance(a, Term) else b
+        like = a if isinstance(a, Term) else b
         a, b = [x if isinstance(x, Term) else like.number(x) for x in (a, b)]
         return self.of("Where", a, b, dtype=like.dtype)
 

@@ -406,7 +406,7 @@ def _sources(inputs: list[Input]) -> Sources:
 
 def _check_sizes(results: list[UOp], sources: Collection[str]) -> None:
     """Raise OnnxError for a Variable whose value no input tells."""
-    found: dict[UOp, None] = {}
+    found = {}
     for u in toposort(results):
         mapped((u, u.shape, u.arg), lambda n: found.update(dict.fromkeys(variables_of(n) if is_symbolic(n) else ())))
     for x in found:

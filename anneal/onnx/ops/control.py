@@ -531,7 +531,7 @@ def TfIdfVectorizer(
 
 def _columns(starts: Sequence[int], indexes: Sequence[int], pool: Values) -> dict[tuple[Any, ...], int]:
     """The column of each sequence of words; the pool has all of one word first, then all of two, and so on."""
-    grams: list[tuple[Any, ...]] = []
+    grams = []
     for n, (begin, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):
         grams += [tuple(pool[i : i + n]) for i in range(begin, end - n + 1, n)]
     if len(grams) != len(indexes):

@@ -129,7 +129,7 @@ def _resized(
     if 0 in x.shape or 0 in sizes:
         return x.new_zeros(*sizes)
     y = x if mode == "nearest" or x.dtype.is_float else x.float()
-    outside: list[Tensor] = []
+    outside = []
     for axis, (n, m, scale) in enumerate(zip(x.shape, sizes, scales)):
         part = (0.0, 1.0) if roi is None else (float(roi[axis]), float(roi[x.ndim + axis]))
         if n == m and math.isclose(scale, 1.0) and part == (0.0, 1.0):

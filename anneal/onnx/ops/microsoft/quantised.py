@@ -53,7 +53,7 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
 def _means(x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
     data = x.movedim(-1, 1) if channels_last else x
-    y: Tensor = AveragePool(data, count_include_pad=count_include_pad, how=how)
+    y = AveragePool(data, count_include_pad=count_include_pad, how=how)
     return y.movedim(1, -1) if channels_last else y
 
 
