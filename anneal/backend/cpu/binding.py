@@ -113,7 +113,7 @@ class BoundProgram:
         if kind == "const":
             return v.ref  # type: ignore[no-any-return]
         if kind == "bits":
-            bits: Array = self._array(v.ref, block).view(v.dtype)
+            bits = self._array(v.ref, block).view(v.dtype)
             return bits
         if kind == "fixed":
             return self._part(v.ref, block)
@@ -201,14 +201,14 @@ class BoundProgram:
             ins = [array(v) for v in i.ins]
             out = array(i.out)
             if i.fold is not None and any(lo and i.over >> s & 1 for s, (lo, _) in block.items()):
-                part: Array = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
+                part = np.ndarray(out.shape, out.dtype, self.arena, layout.spare[n])
                 steps.extend(i.build(ins, part))
                 steps.append((partial(i.fold, out=out), (out, part)))
             else:
                 steps.extend(i.build(ins, out))
 
     def _pad(self, p: Pad) -> None:
-        whole: Array = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
+        whole = np.ndarray((p.out.size,), p.out.dtype, self.memory, p.out.register)
         if math.prod(p.extents.values()) < whole.size or not p.extents:
             self._calls.append((whole.fill, (0,)))
         if p.extents:
@@ -255,7 +255,7 @@ class BoundProgram:
 
     def _beside(self, c: Array) -> Array:
         """Memory of its own for a product that cannot be written in place."""
-        memory: Array = self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes]
+        memory = self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes]
         return memory.view(c.dtype).reshape(c.shape)
 
     def _single(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
@@ -295,7 +295,7 @@ class BoundProgram:
         for axis in reversed(order):
             strides[axis] = step
             step *= x.shape[axis]
-        out: Array = np.ndarray(x.shape, x.dtype, self.device.arena((self.worker, name), x.nbytes), 0, strides)
+        out = np.ndarray(x.shape, x.dtype, self.device.arena((self.worker, name), x.nbytes), 0, strides)
         self._calls.append((np.copyto, (out, x)))
         return out
 

@@ -140,7 +140,7 @@ def _value(root: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Ar
             memo[u] = emitter.const(numpy_dtype(u.dtype), u.arg)
         elif u.op is Op.LOAD:
             index, *inside = [memo[s].ref for s in u.src[1:]]
-            found: Array = buffers[u.src[0].arg[0]].take(index, None, None, "clip")
+            found = buffers[u.src[0].arg[0]].take(index, None, None, "clip")
             memo[u] = known(np.where(inside[0], found, found.dtype.type(0)) if inside else found)
         elif u.op is Op.REDUCE:
             memo[u] = known(_reduced(u, env, count, buffers))

@@ -42,7 +42,7 @@ def segments(sink: UOp) -> list[UOp]:
     if math.prod(u.src[0].arg for u in order if u.op is Op.RANGE) < _LEAST:
         return [sink]
     seams: dict[UOp, set[int]] = {}
-    predicates: list[UOp] = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
+    predicates = [u.src[2] for u in order if u.op is Op.LOAD and len(u.src) == 3]
     predicates += [u.src[0] for u in order if u.op is Op.WHERE]
     for u in toposort(predicates):
         for n, (x, bound) in enumerate((u.src, u.src[::-1])) if u.op is Op.LT else ():
@@ -306,8 +306,8 @@ class CpuProgram(Program):
             v.register = end
             end += aligned(v.size * v.dtype.itemsize)
         self.shared = max(self.shared, end)
-        layouts: list[LoopLayout | Pad] = []
-        waiting: Product | None = None
+        layouts = []
+        waiting = None
         for phase in (*plan.phases, None):
             layout = LoopLayout(plan, phase, workers, waiting) if isinstance(phase, BlockLoop) else None
             if waiting is not None and (layout is None or layout.cut & ~waiting.c.mask):

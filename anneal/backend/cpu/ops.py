@@ -38,7 +38,7 @@ class Emitter:
             return found
         if all(map(self.fixed, ins)) and math.prod(self.top[s] + 1 for s in bits(mask)) <= FIXED:
             arrays = [v.ref for v in ins]
-            array: Array = np.empty(np.broadcast_shapes(*[a.shape for a in arrays]), dtype)
+            array = np.empty(np.broadcast_shapes(*[a.shape for a in arrays]), dtype)
             for f, args in build(arrays, array):
                 f(*args)
             out = PlanValue("fixed" if mask else "const", dtype, mask, array if mask else array.reshape(()))

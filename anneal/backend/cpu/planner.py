@@ -105,7 +105,7 @@ class LoopBuilder(Emitter):
 
     def _range(self, u: UOp) -> PlanValue:
         p = self.p
-        total: Array = np.zeros((1,) * len(p.order), np.int32)
+        total = np.zeros((1,) * len(p.order), np.int32)
         mask = 0
         for s, weight in p.dims.digits[u.arg[0]]:
             if p.dims.varies(s):

@@ -208,7 +208,7 @@ def scatter(*arrays: Array) -> None:
 def _put_now(first: int, terms: Sequence[Any], value: Array, flat: Array, strides: Ints) -> None:
     for number, (low, high, step) in terms:
         first += step * min(max(number(), low), high)
-    place: Array = np.ndarray(value.shape, flat.dtype, flat, first * flat.itemsize, strides)
+    place = np.ndarray(value.shape, flat.dtype, flat, first * flat.itemsize, strides)
     np.copyto(place, value, "unsafe")
 
 
@@ -350,7 +350,7 @@ def _row_extrema(f: Any, axes: Ints, x: Array, out: Array) -> list[Any] | None:
     rows, n = x2.shape
     if rows < 64 or n % 8 or n > 512 or n // 8 & (n // 8 - 1):
         return None
-    steps: list[Any] = []
+    steps = []
     if n > 8:
         nbytes = rows * (n // 2) * x.itemsize
         half = _scratch(nbytes)[:nbytes].view(x.dtype).reshape(rows, n // 2)

@@ -398,7 +398,7 @@ _HEAD = "@group(0) @binding(0) var<storage, read_write> wrong: array<atomic<u32>
 def rounds_halves(gpu: Any, info: AdapterInfo, made_by: Implementation) -> bool:
     """True if `pack2x16float` rounds as `Target.rounds_halves` says, on the device `gpu` of the adapter `info`."""
     key = cache.disk_key("rounding", info, made_by.name, made_by.version)
-    kept: bool | None = cache.load("rounding", key, bool)
+    kept = cache.load("rounding", key, bool)
     if kept is None:
         kept = _tried(gpu, made_by)
         cache.save("rounding", key, kept, f"{info.name}: pack2x16float {'rounds' if kept else 'does not round'}")

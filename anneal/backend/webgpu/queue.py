@@ -187,7 +187,7 @@ class Queue:
 
     def record(self, compute_pass: Any, dispatches: Sequence[Dispatch]) -> None:
         """Record `dispatches`, as `handles` made them, into a compute pass."""
-        last: Any = None
+        last = None
         for pipeline, group, x, y, z in dispatches:
             if pipeline is not last:
                 compute_pass.set_pipeline(pipeline)
@@ -429,7 +429,7 @@ class DirectQueue(Queue):
         lib, null = self._lib, self._ffi.NULL
         set_pipeline, set_group = lib.wgpuComputePassEncoderSetPipeline, lib.wgpuComputePassEncoderSetBindGroup
         dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
-        last: Any = None
+        last = None
         for pipeline, group, x, y, z in dispatches:
             if pipeline is not last:
                 set_pipeline(handle, pipeline)
