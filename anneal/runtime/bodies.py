@@ -286,7 +286,7 @@ def _closed(
                 below.add(u)
         depends = below.__contains__
     outside, read, seen = list[UOp](), set[UOp](), set[UOp]()
-    stay: Known = {}
+    stay = {}
     known: dict[UOp, bool] = {}
     stack = list(reversed(results))
     while stack:

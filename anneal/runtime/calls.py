@@ -249,7 +249,7 @@ def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[
 
     Raises ShapeError where a size is needed to find it.
     """
-    finders: dict[UOp, list[list[UOp]]] = {}  # for each node the calls that find its Variables, a list for each
+    finders = {}  # for each node the calls that find its Variables, a list for each
 
     def sources(u: UOp) -> Src:
         free = variables_of(u) if u.op is Op.VARIABLE else _free(u.arg) if symbolic_arg(u.arg) else ()
@@ -270,7 +270,7 @@ def _with_sizes(lazy: Nodes, givers: Mapping[str, list[UOp]]) -> Iterator[tuple[
 
 def _free(arg: Any) -> Nodes:
     """The Variables without a value in an arg."""
-    found: list[UOp] = []
+    found = []
     mapped(arg, lambda size: found.extend([v for v in variables_of(size) if v.op is Op.VARIABLE]))
     return found
 

@@ -515,7 +515,7 @@ def _of_memory(
     """The result with memory for numbers that vary; None where none does, or where the op would only ask for them."""
     if isinstance(op, OfMemory) or hasattr(op, "refuse"):
         return None
-    values: list[Any] = []
+    values = []
     tensors: list[Any] = []
     slots, named = count(), takes_whole(op)
 
@@ -528,11 +528,11 @@ def _of_memory(
         values.append(int(x) if integer else float(x))
         return Placed(len(values) - 1)
 
-    given: list[Any] = []  # by a loop: a list comprehension is a call
+    given = []  # by a loop: a list comprehension is a call
     for n, x in enumerate(args):
         given.append(x if isinstance(x, Handle) else placed(x, n in named))
     options = {name: placed(x, name in named) for name, x in options.items()} if options else options
-    key: list[Any] = [OfMemory, *whole[: 9 + len(options)], *map(type, values)]
+    key = [OfMemory, *whole[: 9 + len(options)], *map(type, values)]
     if not values or not _flattened((*given, *options.values()), key, tensors):
         return None
     at = (*key, *templates)

@@ -197,7 +197,7 @@ def make_again(logs: Iterable[Log]) -> None:
     """
     new: dict[int, Any] = {}
     done: dict[int, tuple[Any, Any]] = {}
-    below: set[Any] = set()  # the memory that such nodes are over
+    below = set()  # the memory that such nodes are over
     try:
         for log in logs:
             for run, given, refs, made in log:
