@@ -114,7 +114,7 @@ def summed_apart(u: UOp) -> UOp:
     shape = u.src[0].shape
     found, others = products(u.src[0])
     if others:
-        rest: UOp = functools.reduce(operator.add, others)
+        rest = functools.reduce(operator.add, others)
         if rest.shape != shape:  # constants, which have no axes among addends
             rest = everywhere(rest, shape)
         found.append(rest)

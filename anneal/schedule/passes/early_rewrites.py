@@ -157,7 +157,7 @@ def _sorted(keys: UOp) -> UOp:
         words = Op.NOT(words).then(Op.PAD, ((0, blocks * _BLOCK - n),))
         words = Op.NOT(words)
     words = kept(words)
-    order: UOp | None = None
+    order = None
     for shift in range(0, 32, _BITS):
         step = _step(words, blocks, shift)
         if shift + _BITS < 32:

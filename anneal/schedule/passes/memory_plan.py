@@ -212,7 +212,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
     order = [plan.calls[n] for n in sorted(range(len(when)), key=when.__getitem__)]
     final_reader = {v: n for n, c in enumerate(order) for v in c.args[c.outputs :]}
     updated = _updated(order, wanted)
-    accepted: dict[int, int] = {v: source for v, (source, _) in updated.items() if source is not None}
+    accepted = {v: source for v, (source, _) in updated.items() if source is not None}
     calls = []
     for n, c in enumerate(order):
         pairs = {}

@@ -142,7 +142,7 @@ def _chained(order: Nodes, least: int) -> dict[UOp, tuple[int | None, ...]]:
     That axis is the one that scores sum over, and which a product with work keeps: so a value has the same scales in
     both.
     """
-    out: dict[UOp, tuple[int | None, ...]] = {}
+    out = {}
     for u in order if least else ():
         if not _is_sum(u) or len(u.arg[1]) != 1:
             continue
@@ -285,7 +285,7 @@ def _in_place(u: UOp, axes: tuple[int | None, ...]) -> UOp:
     small in between.
     """
     shape, (depth,) = u.src[0].shape, u.arg[1]
-    sides: list[UOp] = [u, u]
+    sides = [u, u]
     outer = []
     inner: list[UOp] = []
     for n in sorted((0, 1), key=lambda n: axes[n] is None):

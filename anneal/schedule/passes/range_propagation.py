@@ -227,7 +227,7 @@ class _Lower:
         if op is Op.IOTA:
             return index[0]
         if op in ALU:
-            values: list[UOp] = []
+            values = []
             for s in reversed(node.src):
                 values.append((yield s, index if s.shape else (), predicate))
             src = tuple(values[::-1])
