@@ -204,8 +204,8 @@ class Adam(Optimizer):
             self._put(t, p - change, done)
 
     def _load(self, flat: Mapping[str, Any]) -> None:
-        own: dict[int, float] = {}
-        rest: dict[str, Any] = {}
+        own = {}
+        rest = {}
         for key, value in flat.items():
             head, _, name = key.partition(".")
             if name.endswith("correction1"):

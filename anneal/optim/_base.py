@@ -122,7 +122,7 @@ class ParameterGroup(_Items):
         """The setting `key`, of "betas" number `n`, a share b: b, 1 - b and log(b), the logarithm of 0 being a finite
         number.
         """
-        b: Any = self[key][n] if key == "betas" else self[key]
+        b = self[key][n] if key == "betas" else self[key]
         if not b > 0:
             return b, 1 - b, -1e30
         return b, 1 - b, Varying(self._changing, (math.log, b.made), float) if type(b) is Varying else math.log(b)
@@ -391,7 +391,7 @@ class Optimizer(StepHooks, Explained):
         """Parameters and state, with the templates and lines of their new values; the values' nodes where these do not
         follow from gradients, parameters, state and settings as they are; None if that is unknown."""
         inputs: list[Tensor] = []
-        key: list[Any] = [
+        key = [
             type(self),
             *[(n, v) for n, v in vars(self).items() if isinstance(v, (bool, int, float, str))],
         ]
@@ -415,7 +415,7 @@ class Optimizer(StepHooks, Explained):
             hash(whole)
         except TypeError:  # a setting that is a list, say
             return None
-        made: dict[Tensor, UOp] = {}
+        made = {}
 
         def compute() -> tuple[list[UOp], tuple[list[int], list[Any]]] | None:
             places = {t: n for n, t in enumerate(inputs)}

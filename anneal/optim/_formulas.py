@@ -345,7 +345,7 @@ class ASGD(_Captured):
         step = s.count()
         # the rate and the weight of the step before
         rate, weight = (step == 1.0).where(lr, s["eta"]), s.get("mu", 1.0)
-        new: Tensor = p * (1 - group["lambd"] * rate) - rate * g
+        new = p * (1 - group["lambd"] * rate) - rate * g
         s.put("eta", lr / (1 + group["lambd"] * lr * step) ** group["alpha"])
         s.put("mu", 1 / (step - group["t0"]).clamp(min=1.0))
         s.put("ax", (weight == 1.0).where(new, s["ax"] + (new - s["ax"]) * weight))

@@ -190,7 +190,7 @@ def _begun() -> dict[str, Any]:
 def _as_torchs(out: Mapping[str, Tensor]) -> dict[str, Any]:
     """The memory in a state as torch has it: the numbers alone, and histories as lists."""
     length, scale, directions = out["group.0.numbers"].tolist()
-    found: dict[str, Any] = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
+    found = {"n_iter": int(directions), "t": length, "H_diag": Tensor(scale, dtype=dtypes.float64)}
     given = {name: out.get(f"group.0.{mine}", ()) for name, mine in _TORCHS.items()}
     return found | {name: list(v) if _TORCHS[name] in _PAST else v for name, v in given.items()}
 

@@ -32,7 +32,7 @@ def follow(state: Mapping[Any, dict[str, Any]], group: Any) -> None:
             f"a group's parameters are on {' and '.join(map(repr, sorted(devices)))}: give those of each device a group"
         )
     (device,) = devices
-    moved: dict[Tensor, Tensor] = {}
+    moved = {}
     outdate_captures("an optimiser's parameters moved to another device")
     for held in [state.get(x, {}) for x in (group, *group["params"])]:
         for name, s in held.items():
@@ -80,7 +80,7 @@ class Saved(dict[str, Any]):
         if key not in ("state", "param_groups"):
             raise KeyError(key)
         if self.nested is None:
-            states: dict[int, dict[str, Any]] = {}
+            states = {}
             for n, g in enumerate(self.groups):
                 shared = {k: v for k, v in self._under(f"group.{n}.").items() if k != "lr"}
                 for i in g["params"]:
