@@ -110,7 +110,7 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
         raise DataError(
             f"functional_call: {type(module).__name__} has no {', '.join(unknown)}; its tensors are {', '.join(places)}"
         )
-    shared: dict[Tensor, Tensor] = {}
+    shared = {}
     for name, given in parameters.items():
         m, attribute = places[name]
         own = vars(m)[attribute]

@@ -479,7 +479,7 @@ def embedding_bag(
     rows = F.embedding(input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
-    counts: Tensor = Tensor.ones(*input.shape, dtype="bool", device=input.device)
+    counts = Tensor.ones(*input.shape, dtype="bool", device=input.device)
     if padding_idx is not None:
         counts = input != padding_idx % weight.shape[0]
     if offsets is None:  # (bags, 1, n): each row of input is one bag

@@ -25,7 +25,7 @@ class _Lazy(Resettable):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         settings, named = vars(self)["_settings"]
-        kind: Any = type(self).__mro__[2]
+        kind = type(self).__mro__[2]
         x, axes = [*args, *kwargs.values(), None][0], getattr(self, "axes", 0)
         at = 1 if isinstance(axes, tuple) else -1 - axes  # a batch norm's x has a batch; others are before the places
         if not isinstance(x, Tensor) or not -x.ndim <= at < x.ndim:

@@ -186,7 +186,7 @@ class Module(Hooked, Stateful, Explained):
         >>> [name for name, _ in nn.Sequential(nn.Linear(2, 3), nn.ReLU()).named_children()]
         ['0', '1']
         """
-        seen: set[int] = set()
+        seen = set()
         for name, module in self._below():
             if id(module) not in seen:
                 seen.add(id(module))
@@ -325,7 +325,7 @@ class Module(Hooked, Stateful, Explained):
 
     def _named(self, trains: bool, prefix: str, recurse: bool, remove_duplicate: bool) -> Iterator[tuple[str, Tensor]]:
         """The parameters, or the buffers, with their names."""
-        seen: set[Tensor] = set()
+        seen = set()
         for name, module, _, t in self._tensors(recurse=recurse):
             if module._is_parameter(t) is trains and t not in seen:
                 if remove_duplicate:

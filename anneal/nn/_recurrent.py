@@ -177,7 +177,7 @@ class RNNBase(_Gated):
                 if not isinstance(time, int) or time >= _LOOPED:
                     state, steps = scan(step, state, (given, there), reverse=way == 1)
                 else:
-                    outputs: list[Any] = [None] * time
+                    outputs = [None] * time
                     for t in reversed(range(time)) if way else range(time):
                         state, outputs[t] = step(state, (given[t], None if there is None else there[t]))
                     steps = Tensor.stack(outputs, dim=0)

@@ -76,7 +76,7 @@ class Stateful(Moved):
         {'weight': (2, 3), 'bias': (2,)}
         """
         owners = self._owners(prefix, "state_dict")
-        out: dict[str, Any] = {} if destination is None else destination
+        out = {} if destination is None else destination
         for m, at, own in owners:
             if own:
                 m.state_dict(destination=out, prefix=at, keep_vars=keep_vars)

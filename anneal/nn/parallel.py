@@ -126,7 +126,7 @@ def fully_shard(module: Module, units: Iterable[Module] = (), group: distributed
     """
     group = distributed.world() if group is None else group
     distributed.broadcast_all([*module.parameters(), *module.buffers()], group)
-    whole: dict[Tensor, Any] = {}  # a shared parameter has one shard
+    whole = {}  # a shared parameter has one shard
     for m in list(module.modules()):
         for name, p in list(m.named_parameters(recurse=False)):
             if p not in whole:
