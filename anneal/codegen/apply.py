@@ -40,8 +40,8 @@ class _Split:
     def __init__(self, axis: Axis) -> None:
         self.axis = axis
         self.is_fused = False
-        self.extent: Size = axis.size
-        self.left: Size = axis.size
+        self.extent = axis.size
+        self.left = axis.size
         self.block = 0  # elements of a block that may overlap the one before it; 0 where none may
         self.even = True  # whether every amount so far divides what it splits
         self.pieces: list[UOp] = []

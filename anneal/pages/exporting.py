@@ -334,7 +334,7 @@ class Names:
 
     def __init__(self, functions: Sequence[Function]) -> None:
         self._known: dict[int, str] = {}
-        self.known: list[Any] = []  # an id names an object while that lives
+        self.known = []  # an id names an object while that lives
         for f in functions:
             for name, t in named_tensors(f.function if isinstance(f, Jit) else f).items():
                 if id(t) not in self._known:

@@ -39,7 +39,7 @@ def _looked(path: str, batch: int | None, step: bool, device: str) -> inspect.Lo
 
 
 # Questions about a graph and its plan, of a model or of a recording: what `inspect.Looked` answers.
-_LOOKED: Json = {
+_LOOKED = {
     "graph": lambda looked, q: looked.graph(),
     "passes": lambda looked, q: looked.passes(q.get("kernel")),
     "pass": lambda looked, q: looked.one_pass(str(q.get("name")), q.get("kernel")),

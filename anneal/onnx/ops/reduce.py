@@ -54,7 +54,7 @@ def _as_float(function: Reduction) -> Reduction:
     return computed
 
 
-REDUCTIONS: dict[str, Reduction] = {
+REDUCTIONS = {
     "ReduceL1": lambda x, a, k: _total(x.abs(), a, k),
     "ReduceL2": _as_float(lambda x, a, k: _total(x * x, a, k).sqrt()),
     "ReduceLogSum": _as_float(lambda x, a, k: _total(x, a, k).log()),
@@ -66,7 +66,7 @@ REDUCTIONS: dict[str, Reduction] = {
     "ReduceSum": _total,
     "ReduceSumSquare": lambda x, a, k: _total(x * x, a, k),
 }
-ON_HOST: dict[str, Callable[[Array, Axes, bool], Any]] = {
+ON_HOST = {
     "ReduceMax": lambda x, a, k: np.max(x, axis=a, keepdims=k),
     "ReduceMin": lambda x, a, k: np.min(x, axis=a, keepdims=k),
     "ReduceProd": lambda x, a, k: np.prod(x, axis=a, keepdims=k, dtype=x.dtype),

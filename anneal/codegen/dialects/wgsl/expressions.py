@@ -79,7 +79,7 @@ class Packed:
         return f"{(1 << self.bits) - 1:#x}u"
 
 
-PACKED: dict[DType, Packed] = {
+PACKED = {
     dtypes.bfloat16: Packed("bf16", 16),
     dtypes.float8_e4m3fn: Packed("e4", 8),
     dtypes.float8_e5m2: Packed("e5", 8),
