@@ -20,7 +20,8 @@ from anneal.tensor import Tensor
 from anneal.uop import ALU, DType, Known, Op, Shape, UOp, arena, dtypes, toposort
 from anneal.uop.sizes import symbolic_arg
 
-_SAME = frozenset((Op.CONTIGUOUS, Op.DETACH))
+_SAME = frozenset((Op.CONTIGUOUS, Op.DETACH, Op.EXPAND))  # the value as it is: it broadcasts
+_first = lambda w, given: given[0]
 _MOVES = frozenset((Op.CAST, Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.CONTIGUOUS, Op.DETACH))
 
 
@@ -133,16 +134,16 @@ class GraphLowering:
 
     def _own(self, u: UOp) -> ExportRecipe:
         if u.op in _SAME:
-            return ExportRecipe(u.src[:1], lambda w, given: given[0])
+            return ExportRecipe(u.src[:1], _first)
         if u.op is Op.CALL:
-            return ExportRecipe((value_of(u),), lambda w, given: given[0])
+            return ExportRecipe((value_of(u),), _first)
         if u.op is Op.GATHER:
             index, inside = composites.plain_index(u.src[1], u.src[0].shape[u.arg], self._is_given(u.src[1]))
             return ExportRecipe((u.src[0], index), lambda w, given: composites.gathered(w, u, given, inside))
         if u.op is Op.BITCAST and has_bits(u):
             return ExportRecipe(u.src, lambda w, given: same_bits(w, u, given))
         if u.op.composed is not None and u.op not in forms.FORMS:
-            return ExportRecipe((u.op.composed(*u.src),), lambda w, given: given[0])
+            return ExportRecipe((u.op.composed(*u.src),), _first)
         if u.op in ALU and not (reason := forms.without_form(u, self.writer.opset)):
             return ExportRecipe(u.src, lambda w, given: forms.elementwise(w, u, given))
         if u.op in _FORMS:
@@ -217,11 +218,6 @@ def permuted(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
     return GraphValue(w.Transpose(v.name, perm=list(u.arg)), shape)
 
 
-def expanded(w: GraphWriter, u: UOp, given: Values) -> GraphValue:
-    """EXPAND: the value broadcasts as it is."""
-    return given[0]
-
-
 def padded(w: GraphWriter, u: UOp, given: Values) -> str:
     """PAD with zeros."""
     begins, ends = zip(*u.arg)
@@ -275,7 +271,6 @@ def sized(w: GraphWriter, u: UOp, _: Values) -> str:
 _FORMS: dict[Op, Callable[[GraphWriter, UOp, Values], GraphValue | str]] = {
     Op.RESHAPE: reshaped,
     Op.PERMUTE: permuted,
-    Op.EXPAND: expanded,
     Op.PAD: padded,
     Op.SHRINK: shrunk,
     Op.FLIP: flipped,

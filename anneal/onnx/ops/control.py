@@ -267,9 +267,6 @@ def _scanned_slices(body: Graph, length: Size, state: Values, scanned: Values) -
 @op("Scan", since=8)
 def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: int, directions: Any) -> Any:
     """The first version: a batch of sequences along axis 0, scanned along axis 1."""
-    n = num_scan_inputs
-    if not 0 < n <= len(values):
-        raise fail(f"scans {n} of its {len(values)} inputs")
     if lengths is not None:
         raise fail("has lengths of its sequences", "convert the model to opset 9 or newer")
     if any(d for d in directions or ()):
@@ -279,7 +276,7 @@ def scan_of_batches(lengths: Any, *values: Any, body: Graph, num_scan_inputs: in
         parts = [x[b] for x in values]
         for part, x in zip(parts, values):
             node.follows(part, x)
-        each.append(Scan(*parts, body=body, num_scan_inputs=n))
+        each.append(Scan(*parts, body=body, num_scan_inputs=num_scan_inputs))
     return tuple(_stacked(list(column)) for column in zip(*each))
 
 

@@ -15,7 +15,7 @@ from anneal.onnx.values import Array, along, border, either, fits_device, host_v
 from anneal.ops import broadcast_shapes
 from anneal.tensor import Tensor
 from anneal.uop import Op, UOp
-from anneal.uop.sizes import least, product, range_of, size as size_of
+from anneal.uop.sizes import least, product, range_of, size as size_of, symbolic_arg
 
 SMALL = 4096  # elements; what is larger is made on the device rather than in host memory
 _FAR = (1 << 31) - 1  # positions beyond are as good as this one, and sizes that follow from Variables have 32 bits
@@ -44,7 +44,7 @@ def Reshape(x: Value, shape: Array, *, allowzero: int = 0) -> Value:
     target = [n if n or allowzero or i >= x.ndim else x.shape[i] for i, n in enumerate(given)]
     if target.count(-1) > 1:
         raise fail(f"shape {given} has more than one -1")
-    if isinstance(x, Tensor) and any(isinstance(n, UOp) for n in (*target, *x.shape)):
+    if isinstance(x, Tensor) and symbolic_arg((*target, *x.shape)):
         return x.reshape(tuple(target))
     if -1 in target:
         known, count = math.prod(n for n in target if n != -1), math.prod(x.shape)
@@ -150,7 +150,7 @@ def Slice(x: Value, starts: Array, ends: Array, axes: MaybeArray, steps: MaybeAr
             either(Op.MIN, either(Op.MAX, p + n if p < 0 else p, at), high) for p, at in ((begin, 0), (end, low))
         ]
         last = either(Op.MAX if step > 0 else Op.MIN, last, first)
-        if step != 1 and any(isinstance(p, UOp) for p in (first, last, n)):
+        if step != 1 and symbolic_arg((first, last, n)):
             x = _stepped(x, axis, first, last, step)
         else:
             where[axis] = slice(0, 0) if first < 0 else slice(first, None if last < 0 else last, step)
@@ -311,7 +311,7 @@ def ConstantOfShape(shape: Array, *, value: MaybeArray) -> Value:
     fill = np.zeros((), np.float32) if value is None else np.asarray(value).reshape(())
     if any(n < 0 for n in sizes):
         raise fail(f"a shape of {sizes}")
-    symbolic = any(isinstance(n, UOp) for n in sizes)
+    symbolic = symbolic_arg(tuple(sizes))
     if not symbolic and (math.prod(sizes) <= SMALL or not fits_device(fill.dtype)):
         return np.full(sizes, fill)
     name = fill.dtype.name
@@ -326,7 +326,7 @@ def Range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> A
     first, last, step = single(start), single(limit), single(delta)
     if not step:
         raise fail("delta is 0")
-    if any(isinstance(n, UOp) for n in (first, last, step)):
+    if symbolic_arg((first, last, step)):
         if not isinstance(step, int) or step < 0 or range_of(last - first)[0] < 0:
             raise fail(f"whether {first} to {last} by {step} has elements is not the same for all sizes")
         span = (last - first + step - 1) // step
