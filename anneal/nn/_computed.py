@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from anneal.errors import DataError, SettingError
 from anneal.nn._layers import _BatchNorm
 from anneal.nn._module import Module
+from anneal.nn._whole_calls import replaced
 from anneal.optim import Optimizer
 from anneal.optim.lr_scheduler import LRScheduler
 from anneal.tensor import Tensor, no_grad
@@ -117,27 +117,12 @@ def functional_call(module: _Called[P, R], parameters: Mapping[str, Tensor], *ar
         if given.shape != own.shape:
             raise DataError(f"functional_call: {name} has shape {given.shape}, the model's is {own.shape}")
         shared[own] = given
-    put = {}  # other attributes that the call assigns keep their new values
+    put = []  # other attributes that the call assigns keep their new values
     for name, (m, attribute) in places.items():
-        t = parameters.get(name, shared.get(vars(m)[attribute]))
-        if t is not None:
-            put[m, attribute] = t
-    with replaced(list(put), list(put.values())):
+        if (t := parameters.get(name, shared.get(vars(m)[attribute]))) is not None:
+            put.append(((vars(m), attribute), t))
+    with replaced([place for place, _ in put], [t for _, t in put]):
         return module(*args, **kwargs)
-
-
-@contextmanager
-def replaced(places: Sequence[tuple[Module, str]], tensors: Sequence[Tensor]) -> Iterator[None]:
-    """A block in which the attributes at some `places`, a module and a name each, are these tensors."""
-    before = [vars(m)[name] for m, name in places]
-    try:
-        for (m, name), t in zip(places, tensors, strict=True):
-            # Straight into the attributes: the module is as it was when the call ends, so no capture is out of date.
-            vars(m)[name] = t
-        yield
-    finally:
-        for (m, name), t in zip(places, before, strict=True):
-            vars(m)[name] = t
 
 
 class Around(Module):

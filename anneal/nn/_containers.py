@@ -79,9 +79,8 @@ class _Row(Module, Generic[T]):
 
     def pop(self, index: int = -1) -> T:
         """Take one out and return it. Raises PositionError for a place that is not there."""
-        values = list(self)
-        value = values.pop(self._at(index))
-        self._put(values)
+        value = self[index]
+        del self[index]
         return value
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from anneal.errors import ShapeError
 from anneal.nn import functional as F
@@ -118,28 +118,30 @@ class Upsample(Unary, function=F.interpolate):
             self.scale_factor = tuple(map(float, f)) if isinstance(f, Sequence) else float(f)
 
 
-class UpsamplingNearest2d(Upsample):
+class _Upsampling(Upsample):
+    _how: ClassVar[Any] = ()
+
+    @checked
+    def __init__(self, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None) -> None:
+        super().__init__(size, scale_factor, *self._how)
+
+
+class UpsamplingNearest2d(_Upsampling):
     """`Upsample` with mode "nearest".
 
     >>> UpsamplingNearest2d(scale_factor=2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 3, 8, 8)
     """
 
-    @checked
-    def __init__(self, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None) -> None:
-        super().__init__(size, scale_factor)
 
-
-class UpsamplingBilinear2d(Upsample):
+class UpsamplingBilinear2d(_Upsampling):
     """`Upsample` with mode "bilinear" whose corners stay corners.
 
     >>> UpsamplingBilinear2d(scale_factor=2)(Tensor.ones(1, 3, 4, 4)).shape
     (1, 3, 8, 8)
     """
 
-    @checked
-    def __init__(self, size: Sizes | None = None, scale_factor: float | Sequence[float] | None = None) -> None:
-        super().__init__(size, scale_factor, "bilinear", True)
+    _how = ("bilinear", True)
 
 
 class _Pad(Row):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from operator import is_
 from types import FunctionType
@@ -183,12 +184,21 @@ def _with_others(module: Any, kind: _Kind, tensors: list[Tensor], call: Callable
     another."""
     if _known(module).kind is not kind or any(type(held) is tuple for held, _ in _trees[module].places):
         raise LookupError(kind.__name__)
-    places = _trees[module].places
+    with replaced(_trees[module].places, tensors):
+        return call()
+
+
+@contextmanager
+def replaced(places: Sequence[tuple[Any, Any]], tensors: Sequence[Tensor]) -> Iterator[None]:
+    """A block in which these tensors stand at some `places`: a module's attributes, or what it holds, and a key each.
+
+    Straight into the attributes: a module is as it was when the block ends, so no capture is out of date.
+    """
     before = [held[key] for held, key in places]
     try:
         for (held, key), t in zip(places, tensors, strict=True):
             held[key] = t
-        return call()
+        yield
     finally:
         for (held, key), t in zip(places, before, strict=True):
             held[key] = t

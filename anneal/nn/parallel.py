@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from anneal import distributed
-from anneal.nn._computed import Around, compute, computed, replaced
+from anneal.nn._computed import Around, compute, computed
 from anneal.nn._module import Module
+from anneal.nn._whole_calls import replaced
 from anneal.nn.parameter import Parameter
 from anneal.runtime import here, realize
 from anneal.tensor import Tensor, no_grad
@@ -228,10 +229,10 @@ class _Units:
         """Call a unit with the whole of its parameters."""
         unit = self.units[number]
         of = dict(zip(unit.parameters(), whole, strict=True))
-        places = [(m, name) for _, m, name, t in unit._tensors() if t in of]
+        places = [(vars(m), name) for _, m, name, t in unit._tensors() if t in of]
         self.inside = True
         try:
-            with replaced(places, [of[vars(m)[name]] for m, name in places]):
+            with replaced(places, [of[held[name]] for held, name in places]):
                 made: Tensor = unit(x)
                 return made
         finally:
