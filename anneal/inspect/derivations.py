@@ -43,6 +43,13 @@ class Origins:
     rules: tuple[FiredRule, ...]
 
 
+@contextmanager
+def compiling() -> Iterator[None]:
+    """The block makes nodes as the compiler does: no other thread plans, and no node says who made it."""
+    with schedule.BUILDING, arena().untracked():
+        yield
+
+
 class Derivations:
     """Steps from nodes back to their origins, collected during a compilation.
 
@@ -238,7 +245,7 @@ def firings(
         if not forward or (e.before.provenance[0] == "forward" and isinstance(e.after, UOp)):
             tallies[e.rule, e.table, e.place].append((e.pass_name, [e.before]))
     known = schedule.origins(sink)
-    with schedule.BUILDING, arena().untracked():
+    with compiling():
         s, derived, events = _scheduled(sink, cost_model)
         _count_all(tallies, events, "", derived, range(len(known)), {}, (), known)
         pieces: defaultdict[UOp, list[int]] = defaultdict(list)
@@ -363,7 +370,7 @@ class KernelTexts:
     def text(self, number: int) -> KernelText:
         """The text of launch `number`. Raises UserError for a launch that the plan does not have."""
         known, target = self.origins, self.target or Target()
-        with schedule.BUILDING, arena().untracked():
+        with compiling():
             call = launch(self.sink, self.cost_model, number)
             s, before, _ = self._scheduled
             derived = before.copy()

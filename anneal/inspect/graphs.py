@@ -13,12 +13,12 @@ from anneal import codegen, progress, schedule, settings
 from anneal.codegen import Target
 from anneal.errors import UserError
 from anneal.frozen import Texts, frozen
-from anneal.inspect.derivations import FiredRule, launch, made_by
+from anneal.inspect.derivations import FiredRule, compiling, launch, made_by
 from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
-from anneal.schedule import BUILDING, CostModel, Plan, Schedule, live_nodes, parametrise
+from anneal.schedule import CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import Trainable, load_example
-from anneal.uop import Ints, Nodes, Op, UOp, arena, toposort
+from anneal.uop import Ints, Nodes, Op, UOp, toposort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -263,7 +263,7 @@ def after_pass(
         if p.name == until:
             ends.append(list(p.view(state)))
 
-    with BUILDING, arena().untracked():
+    with compiling():
         if kernel is None:
             schedule.PASSES.run(Schedule(parametrise(sink)[0], cost_model), until, note)
         else:
@@ -370,7 +370,7 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
         sink: the node `SINK(outputs...)`.
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
     """
-    with BUILDING, arena().untracked():
+    with compiling():
         program = parametrise(sink)[0]
         order = toposort(program)
         seen = _Seen(schedule.PASSES, order, places={u: n for n, u in enumerate(order)})
@@ -390,7 +390,7 @@ def kernel_pass_graphs(
         target: the limits of the device that kernels are made for.
     """
     target = target or Target()
-    with BUILDING, arena().untracked():
+    with compiling():
         bodies = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)
         if not 0 <= part < len(bodies):
             raise UserError(f"kernel {kernel} has no part {part}: it has {len(bodies)}, from 0")

@@ -22,6 +22,7 @@ from anneal.inspect.checking.bounds import Array, Bounded, beside
 from anneal.inspect.checking.kernel_values import KernelValues
 from anneal.inspect.checking.records import Difference, Finding, Report, Suspect, Trial
 from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base
+from anneal.inspect.derivations import compiling
 from anneal.inspect.kernel_list import Lines, label_of, lines_of, placed
 from anneal.rewrite import Event, Pass, forget, rebuilt, tracing
 from anneal.runtime import Execution, sized
@@ -124,7 +125,7 @@ def suspects(r: CheckRun) -> list[Suspect]:
     numbers in the place of what both sides have in common, of the kernel's on its ranges and memory.
     """
     found: dict[tuple[str, str], Suspect] = {}
-    with schedule.BUILDING, arena().untracked():
+    with compiling():
         forget()
         with tracing() as events:
             s = schedule.run_passes(schedule.parametrise(r.sink, {})[0], r.device.cost_model, until="kernel-split")
@@ -320,7 +321,7 @@ def places_of(sink: UOp, plan: schedule.Plan, cost_model: schedule.CostModel) ->
     from the program to the nodes that get memory. Partial results, and what else the passes invent, are no node's
     value.
     """
-    with schedule.BUILDING, arena().untracked():
+    with compiling():
         program, _ = schedule.parametrise(sink, {})
         order = toposort(program)
         ends: dict[UOp, list[int]] = {}
