@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import ref
 
-from anneal.runtime.handle import SEEN
+from anneal.runtime.handle import UNSEEN
 from anneal.runtime.numbering import Numbering
 from anneal.uop import Nodes, Op, Recent, UOp
 
@@ -53,7 +53,8 @@ class Together:
         if [t for t in tensors if t.late is not None or t._base is not None]:
             return n.read(tensors)
         for t in tensors:
-            t._used = t._used or SEEN
+            if t._used != n.seen:
+                t._used = UNSEEN if t._used else n.seen
         return self.templates(n)
 
     def templates(self, n: Numbering) -> list[UOp]:
