@@ -38,8 +38,8 @@ from anneal.runtime.together import Together
 
 from anneal.runtime.nodes import (  # isort: skip
     LEARNED, base_of, bound_shape, buffer_leaf, call_of, forget_become, freeze, has_leaf, has_twin, host_storage,
-    is_chain, is_computed_late, is_frozen, is_lazy_leaf, is_open, is_realized, memory_of, needed, note_assigned,
-    note_become, note_constants, note_made, seen, shown, sources_of, storage_of,
+    is_chain, is_computed_late, is_lazy_leaf, is_open, is_realized, memory_of, needed, note_assigned,
+    note_become, note_constants, note_made, seen, shown, sources_of, storage_of, thaw,
 )  # fmt: skip
 from anneal.runtime.late import (  # isort: skip
     PLAIN, Varies, become_late, call as call_late, composite, made_number, register as register_late,

@@ -115,18 +115,29 @@ def freeze(t: Handle) -> None:
     Args:
         t: the tensor.
     """
-    u = t.uop
+    u, storage = t.uop, storage_of(t.uop)
     if u.tag != WHOLE:
         t.uop = UOp(Op.DETACH, u.dtype, (u,), None, WHOLE)
+        if storage is None:
+            t._alias = u
+        elif t._wants:
+            storage.leaf = ref(t)
 
 
-def is_frozen(u: UOp) -> bool:
-    """True for a node that `freeze` gave.
+def thaw(t: Handle) -> bool:
+    """Have a leaf show the node that it had before it was frozen; False if it was not, or graphs have that node of
+    another leaf.
 
     Args:
-        u: the node.
+        t: the leaf.
     """
-    return u.op is Op.DETACH and u.tag == WHOLE
+    u, storage = t.uop, storage_of(t.uop)
+    if u.op is not Op.DETACH or u.tag != WHOLE:
+        return False
+    mine = t._alias is u.src[0] if storage is None else storage.leaf is not None and storage.leaf() is t
+    if mine:
+        t.uop, t._alias = u.src[0], t._alias if storage else None
+    return mine
 
 
 def has_twin(x: Handle) -> bool:
@@ -137,8 +148,8 @@ def has_twin(x: Handle) -> bool:
         x: the leaf.
     """
     storage = storage_of(x.uop)
-    if storage is None:
-        return False
+    if storage is None or x.uop.op is Op.DETACH:
+        return storage is not None
     others: list[Any] = [storage.leaf and storage.leaf(), storage.owner()]
     base = base_of(x.uop)
     for other in others:

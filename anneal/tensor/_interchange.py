@@ -55,7 +55,11 @@ def set_data(x: Tensor, value: Any) -> None:
         return
     x.assign(other)
     if x.requires_grad and x.is_leaf:
+        x._used = 0
         x.requires_grad_()  # a node of its own: equal ones are one
+    elif x.requires_grad:
+        x._spent = True  # its graph ends here, and `backward` says so
+        x.realize()
     if other._base is not None:
         x._part_of(value, other._base.step)
 

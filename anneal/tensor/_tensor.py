@@ -24,8 +24,8 @@ from anneal.ops.nodes import Number, broadcast, check_fits, detached, repeated, 
 
 from anneal.runtime import (  # isort: skip
     UNSEEN, Fun, Handle, Inside, JitError, at_once, bound_shape, default_device, forbid_in_jit, freeze, has_twin,
-    here, host_storage, is_chain, is_computed_late, is_frozen, made_number, needed, note_assigned, note_become,
-    note_made, register_late, resolve_device, seen, storage_of,
+    here, host_storage, is_chain, is_computed_late, made_number, needed, note_assigned, note_become,
+    note_made, register_late, resolve_device, seen, storage_of, thaw,
 )  # fmt: skip
 from anneal.tensor import _interchange as interchange
 from anneal.tensor._shown import grad_fn, html, text
@@ -364,17 +364,16 @@ class Tensor(Methods):
             leaves.pop(id(self), None)
             return self
         leaves[id(self)] = self
-        if known := is_frozen(before):
-            self.uop = before.src[0]
-        elif lazy and is_chain(before):
+        mine = thaw(self)
+        if lazy and is_chain(self.uop):
             self.realize()
-        if storage_of(self.uop) is None and self.uop.tag is None:
-            # A lazy leaf needs a node of its own: equal graphs are one node, and folding looks through others.
+        graph, used = storage_of(self.uop) is None and self.uop.tag is None, self._used
+        if (turns or not (used or self._views)) and (graph or (used and not mine) or has_twin(self)):
+            # A leaf needs a node of its own: equal graphs are one node, folding looks through others, and no gradient
+            # of a leaf flows to what else shows its memory.
             held = memory_of_constant(self.uop, self._device)
             self.uop = arena().fresh(Op.CONTIGUOUS, self.uop, "leaf") if held is None else held
             self._own()
-        elif (turns and self._used and not known) or has_twin(self):
-            self.uop = self._leaf_of(self.uop)  # no gradient of it flows to what else shows the memory
         return self
 
     def _set_wants(self, value: Any) -> None:
@@ -564,7 +563,7 @@ class Tensor(Methods):
         `x == x.max()` must find its maximum. The tensor itself goes on from the same memory.
         """
         u = base = self.uop
-        while base.op in MOVEMENT:
+        while base.op in MOVEMENT or base.op is _DETACH:
             base = base.src[0]
         if not u.dtype.is_float or base.op in (Op.BUFFER, Op.CONTIGUOUS, Op.CONST):
             return u

@@ -108,7 +108,7 @@ def backward_of(
         live = [t for t in (leaves() if inputs is None else _list(inputs)) if far or t._device == first._device]
         numbering = None if create_graph or not all([t._leaf for t in live]) else runtime.numbering_of()  # noqa: C419
         reached = None if numbering is None else _known(numbering, results, seeds, live, retain)
-        if not reached and not (reached is False and here.effects != effects):
+        if not reached and (reached is None or here.effects == effects):
             pairs = [(t.uop, c.uop) for t, c in zip(results, seeds)]
             reached = _added(first if create_graph else None, pairs, _nodes_of(live, results))
     if not reached and here.effects == effects and (inputs is None or not live):

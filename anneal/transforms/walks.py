@@ -81,9 +81,9 @@ def gradient(seeds: Sequence[tuple[UOp, UOp]], targets: Nodes, through: Containe
         grads = pull_back(seeds, *paths(order, [*nodes, *spent], calls if here.every else ()))
         if not grads.keys().isdisjoint(spent):
             raise GradientError(
-                "backward: it passes a result whose backward was taken before, and whose graph is gone: call that "
-                "backward with retain_graph=True, or use detach() on the result where no gradient should flow "
-                "through it"
+                "backward: it passes a result whose backward was taken before, or whose data was set, and its graph is "
+                "gone: call that backward with retain_graph=True, or use detach() on the result where no gradient "
+                "should flow through it"
             )
         a = arena()
         out: list[UOp | None] = []

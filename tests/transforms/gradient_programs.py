@@ -99,6 +99,17 @@ def a_leaf_of_a_frozen_one(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
 
 
 @program
+def a_leaf_of_a_frozen_one_that_was_used(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a = w * v
+    w.requires_grad_(False)
+    d = w.detach().requires_grad_()
+    b = d * v
+    d = w.detach().requires_grad_()
+    (a + b * 3 + d * v * 5).sum().backward()
+    return [d.grad, w.grad, v.grad]
+
+
+@program
 def by_autograd_grad(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
     w.requires_grad_(False)
     a = w * v
@@ -174,6 +185,40 @@ def shared(kind: str, when: str) -> None:
 for _kind in SHARED:
     shared(_kind, "before")
     shared(_kind, "after")
+
+
+@program
+def asked_a_second_time(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a = x * v
+    d = x.detach().requires_grad_()
+    b = d * v
+    d.requires_grad_()
+    w.requires_grad_()
+    (a + b + d * w).sum().backward()
+    return [d.grad, w.grad, v.grad]
+
+
+@program
+def asked_again_after_a_change(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a, view = w * v, v.view(2, 1)
+    with T.no_grad():
+        w.mul_(0.5)
+        view.mul_(2)
+    b = w * 3
+    w.requires_grad_()
+    v.requires_grad_()
+    (w + a.detach() + b + view[:, 0] + v).sum().backward()
+    return [w.grad, v.grad]
+
+
+@program
+def the_maximum_of_a_frozen_leaf(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+    a = w * v
+    w.requires_grad_(False)
+    b = w.max() * v
+    w.requires_grad_()
+    (a + b + w).sum().backward()
+    return [w.grad, v.grad]
 
 
 @program
