@@ -91,8 +91,8 @@ class Saved(dict[str, Any]):
 
     def _under(self, prefix: str) -> dict[str, Any]:
         found = {name.removeprefix(prefix): t for name, t in self.items() if name.startswith(prefix)}
-        if "step" in found:  # torch's has the shape ()
-            found["step"] = found["step"].reshape(())
+        if isinstance(count := found.get("step"), Tensor):  # torch's has the shape ()
+            found["step"] = count.reshape(())
         return found
 
 
