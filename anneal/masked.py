@@ -20,7 +20,7 @@ from anneal.tensor import Tensor
 if TYPE_CHECKING:
     from anneal.stubs.masked import *
 else:
-    __all__ = [*names_of(__name__), "logaddexp", "mean", "median", "norm", "normalize", "std", "var"]
+    __all__ = names_of(__name__)
 
 Dims = int | Sequence[int] | None
 

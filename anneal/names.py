@@ -5,7 +5,7 @@
 def _opened(text: str) -> dict[str, dict[str, str]]:
     """The names by package and file."""
     found: dict[str, dict[str, str]] = {}
-    for part in text.strip().split("\n\n"):
+    for part in text.strip().split(";\n"):
         package, _, rest = part.partition(" ")
         file, _, names = rest.partition(":")
         found.setdefault(package, {})[file] = names
@@ -14,16 +14,13 @@ def _opened(text: str) -> dict[str, dict[str, str]]:
 
 # package and file: what the package imports of the file, under TYPE_CHECKING, and opens later
 OPENED = _opened("""
-anneal.amp : GradScaler autocast custom_bwd custom_fwd get_autocast_dtype is_autocast_available is_autocast_enabled
-
+anneal.amp : GradScaler autocast custom_bwd custom_fwd get_autocast_dtype is_autocast_available is_autocast_enabled;
 anneal.array_api _dtypes: __array_namespace_info__ arange asarray astype can_cast empty empty_like eye finfo
-from_dlpack full full_like iinfo isdtype linspace meshgrid ones ones_like result_type zeros zeros_like
-
+from_dlpack full full_like iinfo isdtype linspace meshgrid ones ones_like result_type zeros zeros_like;
 anneal.array_api _functions: UniqueAll UniqueCounts UniqueInverse argsort broadcast_arrays broadcast_shapes
 broadcast_to clip concat count_nonzero cumulative_prod cumulative_sum diff expand_dims flip floor_divide imag
 nonzero permute_dims repeat reshape roll searchsorted sort squeeze stack take take_along_axis tile unique_all
-unique_counts unique_inverse unique_values where
-
+unique_counts unique_inverse unique_values where;
 anneal.array_api anneal.ops: abs=abs acos=acos acosh=acosh add=add all=all any=any argmax=argmax argmin=argmin
 asin=asin asinh=asinh atan2=atan2 atan=atan atanh=atanh bitwise_and=bitwise_and bitwise_invert=bitwise_not
 bitwise_left_shift=bitwise_left_shift bitwise_or=bitwise_or bitwise_right_shift=bitwise_right_shift
@@ -35,59 +32,40 @@ matrix_transpose=matrix_transpose max=amax maximum=maximum mean=mean min=amin mi
 multiply=mul negative=neg nextafter=nextafter not_equal=ne positive=positive pow=pow prod=prod real=conj
 reciprocal=reciprocal remainder=remainder round=round sign=sign signbit=signbit sin=sin sinh=sinh sqrt=sqrt
 square=square std=std subtract=sub sum=sum tan=tan tanh=tanh tensordot=tensordot tril=tril triu=triu trunc=trunc
-unstack=unbind var=var vecdot=vecdot
-
+unstack=unbind var=var vecdot=vecdot;
 anneal.array_api anneal.front: bool e float32 float64 inf int16 int32 int64 int8 nan newaxis pi uint16 uint32 uint64
-uint8
-
+uint8;
 anneal.array_api.linalg anneal.linalg: cholesky=cholesky cross=cross det=det diagonal=diagonal eigh=eigh
 eigvalsh=eigvalsh inv=inv matrix_norm=matrix_norm matrix_power=matrix_power matrix_rank=matrix_rank pinv=pinv qr=qr
-slogdet=slogdet svd=svd svdvals=svdvals
-
+slogdet=slogdet svd=svd svdvals=svdvals;
 anneal.array_api.linalg anneal.ops: matmul=matmul matrix_transpose=matrix_transpose tensordot=tensordot
-vecdot=vecdot
-
-anneal.backend arrays: MEANINGS of_numpy
-
-anneal.backend memory: Holder MemoryReport MemoryUse
-
-anneal.backend promises: Crew
-
-anneal.backends : Absent CPU CUDA CuDNN Products cpu cuda cudnn mkldnn mps openmp
-
+vecdot=vecdot;
+anneal.array_api.linalg : outer solve trace vector_norm;
+anneal.backend arrays: MEANINGS of_numpy;
+anneal.backend memory: Holder MemoryReport MemoryUse;
+anneal.backend promises: Crew;
+anneal.backends : Absent CPU CUDA CuDNN Products cpu cuda cudnn mkldnn mps openmp;
 anneal.compiler : allow_in_graph cudagraph_mark_step_begin disable is_compiling is_dynamo_compiling is_exporting
-reset
-
-anneal.distributed mpi: MPIGroup
-
-anneal.distributions : constraints
-
-anneal.distributions _base: Distribution
-
+reset;
+anneal.distributed mpi: MPIGroup;
+anneal.distributions : constraints;
+anneal.distributions _base: Distribution;
 anneal.distributions _continuous: Beta Cauchy Chi2 Dirichlet Exponential Gamma Gumbel HalfCauchy HalfNormal Laplace
-Normal Pareto StudentT Uniform Weibull
-
+Normal Pareto StudentT Uniform Weibull;
 anneal.distributions _discrete: Bernoulli Binomial Categorical Geometric Multinomial NegativeBinomial
-OneHotCategorical OneHotCategoricalStraightThrough Poisson
-
+OneHotCategorical OneHotCategoricalStraightThrough Poisson;
 anneal.distributions _several: Independent LogNormal LowRankMultivariateNormal MixtureSameFamily MultivariateNormal
-RelaxedBernoulli RelaxedOneHotCategorical TransformedDistribution kl_divergence register_kl
-
+RelaxedBernoulli RelaxedOneHotCategorical TransformedDistribution kl_divergence register_kl;
 anneal.distributions transforms: AbsTransform AffineTransform CatTransform ComposeTransform CorrCholeskyTransform
 CumulativeDistributionTransform ExpTransform IndependentTransform LowerCholeskyTransform PositiveDefiniteTransform
 PowerTransform ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform StackTransform
-StickBreakingTransform TanhTransform Transform biject_to identity_transform transform_to
-
+StickBreakingTransform TanhTransform Transform biject_to identity_transform transform_to;
 anneal.fft : fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft ihfft2 ihfftn irfft
-irfft2 irfftn pairs rfft rfft2 rfftfreq rfftn
-
+irfft2 irfftn pairs rfft rfft2 rfftfreq rfftn;
 anneal.front anneal: amp array_api autograd backends compiler cuda distributions fft func linalg masked nn optim
-signal special testing utils
-
-anneal.front anneal.inspect: check
-
-anneal.front anneal.pages: export
-
+signal special testing utils;
+anneal.front anneal.inspect: check;
+anneal.front anneal.pages: export;
 anneal.front anneal.ops: Histogram abs abs_ absolute absolute_ acos acos_ acosh acosh_ adaptive_avg_pool1d
 adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d add add_ addbmm
 addbmm_ addcdiv addcdiv_ addcmul addcmul_ addmm addmm_ addmv addmv_ addr addr_ adjoint affine_grid alias_copy all
@@ -142,126 +120,88 @@ tensordot threshold tile topk trace transpose transpose_ transpose_copy trapezoi
 triplet_margin_loss triu triu_ triu_indices true_divide true_divide_ trunc trunc_ type_as unbind unbind_copy
 unflatten unfold unfold_copy uniform uniform_ unique unique_consecutive unravel_index unsafe_chunk unsafe_split
 unsqueeze unsqueeze_ unsqueeze_copy unstack update_slice vander var var_mean vdot vecdot view view_as view_copy
-vsplit vstack where xlog1py xlogy xlogy_ zero_ zeros zeros_like zeta
-
+vsplit vstack where xlog1py xlogy xlogy_ zero_ zeros zeros_like zeta;
 anneal.front anneal.torch_names: as_tensor asarray broadcast_shapes clone constant_pad_nd detach empty_permuted
 empty_strided fake_quantize_per_channel_affine fake_quantize_per_tensor_affine from_dlpack grid_sampler_2d
 grid_sampler_3d is_floating_point is_grad_enabled load native_group_norm native_layer_norm norm normal numel randint
-randint_like save scalar_tensor tensor
-
+randint_like save scalar_tensor tensor;
 anneal.front anneal.linalg.older: chain_matmul cholesky cholesky_inverse cholesky_solve det inverse logdet lu
-lu_solve lu_unpack matrix_exp pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve
-
+lu_solve lu_unpack matrix_exp pca_lowrank pinverse qr slogdet svd svd_lowrank triangular_solve;
 anneal.front anneal.tensor: Generator MemoryReport MinMax ValuesIndices Variable default_device empty_cache
 functional grad hessian host_call io jacfwd jacrev jit jvp memory no_grad random realize set_default_device
-set_printoptions tree_leaves tree_map value_and_grad vjp vmap
-
-anneal.front anneal.amp: autocast get_autocast_dtype is_autocast_available is_autocast_enabled
-
-anneal.front anneal.array_api: finfo iinfo
-
-anneal.front anneal.runtime: compile
-
-anneal.front anneal.special: igamma igammac
-
-anneal.front anneal.nn.functional: alpha_dropout celu_ ctc_loss feature_alpha_dropout rrelu rrelu_ selu_ threshold_
-
-anneal.front anneal.tensor.autograd: enable_grad inference_mode set_grad_enabled
-
+set_printoptions tree_leaves tree_map value_and_grad vjp vmap;
+anneal.front anneal.amp: autocast get_autocast_dtype is_autocast_available is_autocast_enabled;
+anneal.front anneal.array_api: finfo iinfo;
+anneal.front anneal.runtime: compile;
+anneal.front anneal.special: igamma igammac;
+anneal.front anneal.nn.functional: alpha_dropout celu_ ctc_loss feature_alpha_dropout rrelu rrelu_ selu_ threshold_;
+anneal.front anneal.tensor.autograd: enable_grad inference_mode set_grad_enabled;
 anneal.front anneal.torch_facts: BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor
 IntTensor LongTensor ShortTensor Size accelerator are_deterministic_algorithms_enabled can_cast channels_last
 channels_last_3d contiguous_format device fork_rng get_autocast_cpu_dtype get_autocast_gpu_dtype get_default_device
 get_default_dtype get_device get_float32_matmul_precision get_num_threads get_rng_state initial_seed
 is_autocast_cpu_enabled is_complex is_conj is_inference is_neg is_nonzero is_same_size is_signed is_storage mps
 preserve_format promote_types result_type seed set_default_dtype set_float32_matmul_precision set_flush_denormal
-set_num_interop_threads set_num_threads set_rng_state strided typename use_deterministic_algorithms xpu
-
-anneal.front anneal.transforms: cond custom_jvp custom_vjp fori_loop scan while_loop
-
+set_num_interop_threads set_num_threads set_rng_state strided typename use_deterministic_algorithms xpu;
+anneal.front anneal.transforms: cond custom_jvp custom_vjp fori_loop scan while_loop;
+anneal.front : bfloat16 bool double dtype e float float16 float32 float64 float8_e4m3fn float8_e5m2 half inf int
+int16 int32 int64 int8 long nan newaxis pi short uint16 uint32 uint64 uint8;
 anneal.inspect checking: CheckLimits CheckedKernel Checking Difference GradientCheck NotFinite Replayed Report
-Suspect check check_gradients error_bounds replayed repro_of under_check
-
-anneal.inspect devices: FunctionError Numerics numerics
-
-anneal.linalg anneal.errors: LinAlgError
-
+Suspect check check_gradients error_bounds replayed repro_of under_check;
+anneal.inspect devices: FunctionError Numerics numerics;
+anneal.linalg anneal.errors: LinAlgError;
 anneal.linalg _solving: InvEx LstSq SLogDet SolveEx cross det diagonal inv inv_ex lstsq matrix_exp matrix_power
-multi_dot pinv slogdet solve solve_ex solve_triangular tensorinv tensorsolve vander
-
-anneal.linalg _spectra: Eigh SVD cond eigh eigvalsh matrix_norm matrix_rank norm svd svdvals vector_norm
-
+multi_dot pinv slogdet solve solve_ex solve_triangular tensorinv tensorsolve vander;
+anneal.linalg _spectra: Eigh SVD cond eigh eigvalsh matrix_norm matrix_rank norm svd svdvals vector_norm;
 anneal.linalg _triangles: CholeskyEx LU LUFactor LUFactorEx QR cholesky cholesky_ex householder_product lu lu_factor
-lu_factor_ex lu_solve qr
-
-anneal.linalg anneal.ops: matmul matrix_transpose outer tensordot trace vecdot
-
+lu_factor_ex lu_solve qr;
+anneal.linalg anneal.ops: matmul matrix_transpose outer tensordot trace vecdot;
 anneal.masked anneal.ops: amax=amax amin=amin argmax=argmax argmin=argmin cumprod=cumprod cumsum=cumsum
-log_softmax=log_softmax logsumexp=logsumexp prod=prod softmax=softmax softmin=softmin sum=sum
-
-anneal.nn : functional init modules parallel parameter utils
-
+log_softmax=log_softmax logsumexp=logsumexp prod=prod softmax=softmax softmin=softmin sum=sum;
+anneal.masked : logaddexp mean median norm normalize std var;
+anneal.nn : functional init modules parallel parameter utils;
 anneal.nn _activations: CELU ELU GELU GLU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax
 Mish PReLU RReLU ReLU ReLU6 SELU SiLU Sigmoid Softmax Softmax2d Softmin Softplus Softshrink Softsign Tanh Tanhshrink
-Threshold
-
-anneal.nn _attention: GroupedQueryAttention Llama LlamaBlock LlamaConfig RotaryEmbedding SelfAttention SwiGLU
-
-anneal.nn _computed: functional_call
-
-anneal.nn _containers: ModuleDict ModuleList ParameterDict ParameterList Sequential
-
-anneal.nn _dropouts: AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout
-
+Threshold;
+anneal.nn _attention: GroupedQueryAttention Llama LlamaBlock LlamaConfig RotaryEmbedding SelfAttention SwiGLU;
+anneal.nn _computed: functional_call;
+anneal.nn _containers: ModuleDict ModuleList ParameterDict ParameterList Sequential;
+anneal.nn _dropouts: AlphaDropout Dropout Dropout1d Dropout2d Dropout3d FeatureAlphaDropout;
 anneal.nn _layers: BatchNorm1d BatchNorm2d BatchNorm3d Bilinear CosineSimilarity CrossMapLRN2d Embedding
 EmbeddingBag GroupNorm Identity InstanceNorm1d InstanceNorm2d InstanceNorm3d LayerNorm Linear LocalResponseNorm
-PairwiseDistance RMSNorm SyncBatchNorm
-
+PairwiseDistance RMSNorm SyncBatchNorm;
 anneal.nn _lazy: LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d
 LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d LazyInstanceNorm3d
-LazyLinear
-
+LazyLinear;
 anneal.nn _losses: ASMoutput AdaptiveLogSoftmaxWithLoss BCELoss BCEWithLogitsLoss CTCLoss CosineEmbeddingLoss
 CrossEntropyLoss GaussianNLLLoss HingeEmbeddingLoss HuberLoss KLDivLoss L1Loss LinearCrossEntropyLoss MSELoss
 MarginRankingLoss MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss NLLLoss NLLLoss2d PoissonNLLLoss
-SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss
-
-anneal.nn _module: Module
-
+SmoothL1Loss SoftMarginLoss TripletMarginLoss TripletMarginWithDistanceLoss;
+anneal.nn _module: Module;
 anneal.nn _multihead: MultiheadAttention Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
-TransformerEncoderLayer
-
-anneal.nn _recurrent: GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase
-
+TransformerEncoderLayer;
+anneal.nn _recurrent: GRU GRUCell LSTM LSTMCell RNN RNNBase RNNCell RNNCellBase;
 anneal.nn _shapes: ChannelShuffle CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d
 ConstantPad3d Flatten Fold PixelShuffle PixelUnshuffle ReflectionPad1d ReflectionPad2d ReflectionPad3d
 ReplicationPad1d ReplicationPad2d ReplicationPad3d Unflatten Unfold Upsample UpsamplingBilinear2d
-UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d
-
-anneal.nn _transformer: Block CausalSelfAttention GPT GPTConfig MLP PatchEmbed Reader ViT ViTBlock
-
+UpsamplingNearest2d ZeroPad1d ZeroPad2d ZeroPad3d;
+anneal.nn _transformer: Block CausalSelfAttention GPT GPTConfig MLP PatchEmbed Reader ViT ViTBlock;
 anneal.nn _windows: AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d AdaptiveMaxPool1d AdaptiveMaxPool2d
 AdaptiveMaxPool3d AvgPool1d AvgPool2d AvgPool3d Conv1d Conv2d Conv3d ConvTranspose1d ConvTranspose2d ConvTranspose3d
 FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d LPPool3d MaxPool1d MaxPool2d MaxPool3d MaxUnpool1d
-MaxUnpool2d MaxUnpool3d
-
-anneal.nn parallel: DataParallel
-
-anneal.nn parameter: Buffer Parameter
-
-anneal.nn anneal.optim: Adam AdamW Optimizer SGD clip_grad_norm_
-
-anneal.nn anneal.optim.lr_scheduler: LambdaLR WarmupCosine warmup_cosine
-
+MaxUnpool2d MaxUnpool3d;
+anneal.nn parallel: DataParallel;
+anneal.nn parameter: Buffer Parameter;
+anneal.nn anneal.optim: Adam AdamW Optimizer SGD clip_grad_norm_;
+anneal.nn anneal.optim.lr_scheduler: LambdaLR WarmupCosine warmup_cosine;
 anneal.nn.functional anneal.nn._f_others: alpha_dropout conv_tbc ctc_loss dropout dropout1d dropout2d dropout3d
 feature_alpha_dropout linear_cross_entropy multi_head_attention_forward multilabel_margin_loss rrelu rrelu_ softmin
-triplet_margin_with_distance_loss upsample upsample_bilinear upsample_nearest
-
+triplet_margin_with_distance_loss upsample upsample_bilinear upsample_nearest;
 anneal.nn.functional anneal.nn._f_pools: adaptive_max_pool1d adaptive_max_pool1d_with_indices adaptive_max_pool2d
 adaptive_max_pool2d_with_indices adaptive_max_pool3d adaptive_max_pool3d_with_indices embedding_bag
 fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d fractional_max_pool3d_with_indices
 lp_pool1d lp_pool2d lp_pool3d max_pool1d max_pool1d_with_indices max_pool2d max_pool2d_with_indices max_pool3d
-max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d
-
+max_pool3d_with_indices max_unpool1d max_unpool2d max_unpool3d;
 anneal.nn.functional anneal.ops: adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d affine_grid avg_pool1d
 avg_pool2d avg_pool3d batch_norm bilinear binary_cross_entropy binary_cross_entropy_with_logits cdist celu=celu
 celu_=celu channel_shuffle conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
@@ -273,109 +213,75 @@ mish=mish mse_loss multi_margin_loss multilabel_soft_margin_loss native_channel_
 normalize one_hot pad pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu6=relu6
 relu=relu relu_=relu rms_norm scaled_dot_product_attention selu=selu selu_=selu sigmoid silu=silu smooth_l1_loss
 soft_margin_loss softmax softplus softshrink softsign tanh tanhshrink threshold=threshold threshold_=threshold
-triplet_margin_loss unfold=im2col
-
-anneal.ops : made nodes operators
-
-anneal.ops anneal.backend: Array
-
+triplet_margin_loss unfold=im2col;
+anneal.ops : made nodes operators;
+anneal.ops anneal.backend: Array;
 anneal.ops arguments: Explained alias checked deferred family function guarded init_of locate rows_of shorten
-viewing
-
+viewing;
 anneal.ops checks: Integer Shape axes_of axis_of bound_int broadcast_shapes int_args is_bool is_tensor need_tensor
-said several whole
-
-anneal.ops made: DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array
-
+said several whole;
+anneal.ops made: DTypeLike HELD array_of as_dtype called_on_host check_device_dtype memory_of_constant wrap_array;
 anneal.ops creation: Formula arange bartlett_window blackman_window broadcast_tensors cosines empty empty_like eye
 from_numpy full full_like hamming_window hann_window kaiser_window kaisers linspace logspace meshgrid ones ones_like
-tri triangle tril_indices triu_indices window zeros zeros_like
-
+tri triangle tril_indices triu_indices window zeros zeros_like;
 anneal.ops inplace: add_ bernoulli_ cauchy_ changed copy_ exponential_ fill_ fill_diagonal_ flagged geometric_
-in_place log_normal_ need_changeable normal_ random_ uniform_ zero_
-
+in_place log_normal_ need_changeable normal_ random_ uniform_ zero_;
 anneal.ops activations: batch_norm celu elu gelu group_norm hardshrink hardsigmoid hardswish hardtanh instance_norm
 layer_norm leaky_relu local_response_norm logsigmoid mish normalize prelu relu relu6 rms_norm selu sigmoid silu
-softplus softshrink softsign take_running_updates tanhshrink threshold
-
+softplus softshrink softsign take_running_updates tanhshrink threshold;
 anneal.ops extremes: MinMax ValuesIndices amax amin aminmax argmax argmin cummax cummin cumprod cumsum diff
-logcumsumexp max min nanmax nanmin running
-
+logcumsumexp max min nanmax nanmin running;
 anneal.ops linalg: addbmm addmm addmv addr baddbmm cross dot einsum inner kron matmul matrix_norm outer tensordot
-trace two_axes vecdot
-
+trace two_axes vecdot;
 anneal.ops losses: binary_cross_entropy binary_cross_entropy_with_logits cosine_embedding_loss cross_entropy
 gaussian_nll_loss hinge_embedding_loss huber_loss kl_div l1_loss margin_ranking_loss mse_loss multi_margin_loss
 multilabel_soft_margin_loss nll_loss poisson_nll_loss reduce_loss smooth_l1_loss soft_margin_loss
-triplet_margin_loss
-
+triplet_margin_loss;
 anneal.ops pooling: adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
 adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d im2col lp_pool1d lp_pool2d max_pool1d
-max_pool2d max_pool3d per_axis
-
-anneal.ops precision: cast_dtype grad_enabled no_grad
-
+max_pool2d max_pool3d per_axis;
+anneal.ops precision: cast_dtype grad_enabled no_grad;
 anneal.ops random: Generator bernoulli categorical default_generator host_generator host_normal host_uniform
-manual_seed multinomial normal rand rand_like randint randn randn_like random_bits randperm uniform
-
+manual_seed multinomial normal rand rand_like randint randn randn_like random_bits randperm uniform;
 anneal.ops images: MODES OUTSIDE SAMPLED affine_grid channel_shuffle fold grid_sample interpolate keys_kernel
-overlapped pixel_shuffle pixel_unshuffle sampled
-
+overlapped pixel_shuffle pixel_unshuffle sampled;
 anneal.ops statistics: Histogram cdist corrcoef cosine_similarity cov cumulative_trapezoid dist gradient histc
-histogram kthvalue matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid vander
-
-anneal.ops angles: acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh
-
-anneal.ops attention: bilinear dropout embedding glu gumbel_softmax linear scaled_dot_product_attention
-
-anneal.ops convolution: conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d
-
-anneal.ops dynamic: argwhere masked_select nonzero nonzero_static unique unique_consecutive
-
+histogram kthvalue matrix_power mode msort nanquantile pairwise_distance pdist renorm trapezoid vander;
+anneal.ops angles: acos acosh asin asinh atan atan2 atanh cosh deg2rad hypot rad2deg sinc sinh;
+anneal.ops attention: bilinear dropout embedding glu gumbel_softmax linear scaled_dot_product_attention;
+anneal.ops convolution: conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d;
+anneal.ops dynamic: argwhere masked_select nonzero nonzero_static unique unique_consecutive;
 anneal.ops elementwise: add addcdiv addcmul clamp div divmod floor_divide fmod lerp maximum minimum mul pow
-remainder sub
-
+remainder sub;
 anneal.ops functions: cbrt copysign cos erf erfc erfinv exp exp2 expm1 heaviside log log10 log1p log2 logaddexp
-logit reciprocal rsqrt signbit sin sqrt square tan tanh xlogy
-
+logit reciprocal rsqrt signbit sin sqrt square tan tanh xlogy;
 anneal.ops further: astype bitwise_invert clamp_max clamp_min cumulative_prod cumulative_sum equal expand_dims fill
 float_power fmax fmin frexp gcd is_contiguous isreal lcm ldexp logaddexp2 matrix_transpose ndimension nelement new
 new_empty new_empty_strided new_full new_ones new_tensor new_zeros nextafter permute_dims positive rsub
-split_with_sizes stride type_as
-
+split_with_sizes stride type_as;
 anneal.ops gamma: bessel_j0 bessel_j1 bessel_y0 bessel_y1 digamma entr erfcx i0 i0e i1 i1e lgamma log_ndtr
 modified_bessel_k0 modified_bessel_k1 ndtr ndtri scaled_modified_bessel_k0 scaled_modified_bessel_k1
-spherical_bessel_j0 xlog1py
-
+spherical_bessel_j0 xlog1py;
 anneal.ops indexing: gather index_add index_select masked_fill one_hot rows scatter scatter_add take take_along_dim
-where
-
+where;
 anneal.ops joining: atleast_1d atleast_2d atleast_3d block_diag cartesian_prod cat chunk column_stack combinations
 diagflat dsplit dstack hsplit hstack select select_scatter slice_scatter split stack sum_to_size tensor_split unbind
-unfold vsplit vstack
-
+unfold vsplit vstack;
 anneal.ops logic: abs allclose angle bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
 bitwise_xor ceil conj eq floor frac ge gt isclose isfinite isin isinf isnan isneginf isposinf le logical_and
-logical_not logical_or logical_xor lt nan_to_num ne neg round sign trunc
-
+logical_not logical_or logical_xor lt nan_to_num ne neg round sign trunc;
 anneal.ops movement: expand expand_as flatten flip movedim narrow pad permute ravel repeat repeat_interleave reshape
-reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view
-
-anneal.ops operators: update_slice
-
+reshape_as roll shrink squeeze t tile transpose unflatten unsqueeze view;
+anneal.ops operators: update_slice;
 anneal.ops placing: as_strided as_strided_scatter bucketize diag diag_embed diagonal diagonal_scatter fliplr flipud
-index_copy index_fill index_put index_reduce masked_scatter put rot90 scatter_reduce tril triu unravel_index
-
+index_copy index_fill index_put index_reduce masked_scatter put rot90 scatter_reduce tril triu unravel_index;
 anneal.ops polynomials: chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w
 hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p mvlgamma polygamma
 shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v
-shifted_chebyshev_polynomial_w zeta
-
+shifted_chebyshev_polynomial_w zeta;
 anneal.ops reduce: all any count_nonzero log_softmax logsumexp mean nanmean nanstd nansum nanvar norm prod softmax
-softmin std std_mean sum var var_mean
-
-anneal.ops sorting: argsort bincount median nanmedian quantile searchsorted sort topk
-
+softmin std std_mean sum var var_mean;
+anneal.ops sorting: argsort bincount median nanmedian quantile searchsorted sort topk;
 anneal.ops anneal.ops: abs_=abs absolute=abs absolute_=absolute acos_=acos acosh_=acosh addbmm_=addbmm
 addcdiv_=addcdiv addcmul_=addcmul addmm_=addmm addmv_=addmv addr_=addr adjoint=matrix_transpose alias_copy=positive
 arccos=acos arccos_=arccos arccosh=acosh arccosh_=arccosh arcsin=asin arcsin_=arcsin arcsinh=asinh arcsinh_=arcsinh
@@ -404,80 +310,49 @@ swapaxes=transpose swapaxes_=swapaxes swapdims=transpose swapdims_=swapdims swis
 take_along_axis=take_along_dim tan_=tan tanh_=tanh transpose_=transpose transpose_copy=transpose trapz=trapezoid
 tril_=tril triu_=triu true_divide=div true_divide_=true_divide trunc_=trunc unbind_copy=unbind unfold_copy=unfold
 unsafe_chunk=chunk unsafe_split=split unsqueeze_=unsqueeze unsqueeze_copy=unsqueeze unstack=unbind vdot=dot
-view_as=reshape_as view_copy=view xlogy_=xlogy
-
-anneal.optim : lr_scheduler swa_utils
-
-anneal.optim _formulas: ASGD Adadelta Adafactor Adagrad Adamax Lion Muon NAdam RAdam RMSprop Rprop SparseAdam
-
-anneal.optim _lbfgs: LBFGS ZeroRedundancyOptimizer
-
-anneal.rewrite legality: COMPUTED FLOATS INTEGERS STAGES check legalised
-
-anneal.rewrite movement: both linear_index matched_axes reshaped_index source_index unflatten
-
-anneal.rewrite passes: Event Hook Listed Pass Pipeline explain listening tracing
-
-anneal.rewrite sums: Sum joined linear
-
-anneal.rewrite symbolic: forget simplify
-
-anneal.runtime bodies: Choice DeviceCall Loop While chosen has_variables looped parameters_like sized
-
-anneal.runtime execution: begun memory plan_of realize realize_new tracing upload values
-
-anneal.runtime jitted: Jit Recapture compile jit
-
-anneal.runtime launch: Execution compiled execute new_outputs
-
-anneal.runtime meter: Meter Spread Times metered said
-
-anneal.runtime repeats: Again over_memory
-
+view_as=reshape_as view_copy=view xlogy_=xlogy;
+anneal.optim : lr_scheduler swa_utils;
+anneal.optim _formulas: ASGD Adadelta Adafactor Adagrad Adamax Lion Muon NAdam RAdam RMSprop Rprop SparseAdam;
+anneal.optim _lbfgs: LBFGS ZeroRedundancyOptimizer;
+anneal.rewrite legality: COMPUTED FLOATS INTEGERS STAGES check legalised;
+anneal.rewrite movement: both linear_index matched_axes reshaped_index source_index unflatten;
+anneal.rewrite passes: Event Hook Listed Pass Pipeline explain listening tracing;
+anneal.rewrite sums: Sum joined linear;
+anneal.rewrite symbolic: forget simplify;
+anneal.runtime bodies: Choice DeviceCall Loop While chosen has_variables looped parameters_like sized;
+anneal.runtime execution: begun memory plan_of realize realize_new tracing upload values;
+anneal.runtime jitted: Jit Recapture compile jit;
+anneal.runtime launch: Execution compiled execute new_outputs;
+anneal.runtime meter: Meter Spread Times metered said;
+anneal.runtime repeats: Again over_memory;
 anneal.runtime steps: Arrays Begin Collective Exchange Group HostCall HostFunction HostGradient Launch Reduction
-Rules Step VmapMethod Wait found_sizes key_of reduced
-
-anneal.schedule cost_model: CostModel
-
-anneal.schedule fusion: Reason pieces_of
-
-anneal.schedule masks: dead_side read_elements wishes
-
+Rules Step VmapMethod Wait found_sizes key_of reduced;
+anneal.schedule cost_model: CostModel;
+anneal.schedule fusion: Reason pieces_of;
+anneal.schedule masks: dead_side read_elements wishes;
 anneal.schedule passes: PASSES PERMUTATION donate fusible_reduces indexed kernel_graph nbytes overwrites_rows
-run_passes simplify_indices
-
+run_passes simplify_indices;
 anneal.schedule plan: PlanPart Stage clear_cache graph in_parts live_nodes origins parametrise plan_for refused
-stages
-
-anneal.schedule records: Call Cut Kernel Origin Plan Plans Schedule members_of name_of standalone
-
+stages;
+anneal.schedule records: Call Cut Kernel Origin Plan Plans Schedule members_of name_of standalone;
 anneal.signal : bartlett blackman cosine exponential gaussian general_cosine general_hamming hamming hann kaiser
-nuttall
-
+nuttall;
 anneal.special anneal.ops: bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t chebyshev_polynomial_u
 chebyshev_polynomial_v chebyshev_polynomial_w digamma entr erf erfc erfcx erfinv exp2 expit=sigmoid expm1
 gammaln=lgamma hermite_polynomial_h hermite_polynomial_he i0 i0e i1 i1e laguerre_polynomial_l legendre_polynomial_p
 log1p log_ndtr log_softmax logit logsumexp modified_bessel_i0=i0 modified_bessel_i1=i1 modified_bessel_k0
 modified_bessel_k1 multigammaln=mvlgamma ndtr ndtri polygamma psi=digamma round scaled_modified_bessel_k0
 scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u
-shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w sinc softmax spherical_bessel_j0 xlog1py xlogy zeta
-
-anneal.tensor anneal.backend: MemoryReport empty_cache
-
-anneal.tensor anneal.ops: Generator MinMax ValuesIndices broadcast_tensors manual_seed meshgrid
-
-anneal.tensor anneal.ops.nodes: Variable
-
-anneal.tensor anneal.runtime: jit memory realize upload
-
-anneal.tensor : autograd functional io random
-
-anneal.tensor _interchange: host_call
-
-anneal.tensor _shown: set_printoptions
-
-anneal.tensor anneal.transforms: grad hessian jacfwd jacrev jvp tree_leaves tree_map value_and_grad vjp vmap
-
+shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w sinc softmax spherical_bessel_j0 xlog1py xlogy zeta;
+anneal.special : gammainc gammaincc igamma igammac;
+anneal.tensor anneal.backend: MemoryReport empty_cache;
+anneal.tensor anneal.ops: Generator MinMax ValuesIndices broadcast_tensors manual_seed meshgrid;
+anneal.tensor anneal.ops.nodes: Variable;
+anneal.tensor anneal.runtime: jit memory realize upload;
+anneal.tensor : autograd functional io random;
+anneal.tensor _interchange: host_call;
+anneal.tensor _shown: set_printoptions;
+anneal.tensor anneal.transforms: grad hessian jacfwd jacrev jvp tree_leaves tree_map value_and_grad vjp vmap;
 anneal.tensor.functional anneal.ops: adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
 adaptive_max_pool2d adaptive_max_pool3d affine_grid avg_pool1d avg_pool2d avg_pool3d batch_norm bilinear
 binary_cross_entropy binary_cross_entropy_with_logits cdist celu channel_shuffle conv1d conv2d conv3d
@@ -488,22 +363,15 @@ local_response_norm log_softmax logsigmoid lp_pool1d lp_pool2d margin_ranking_lo
 mish mse_loss multi_margin_loss multilabel_soft_margin_loss native_channel_shuffle=channel_shuffle nll_loss
 normalize one_hot pad pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu relu relu6
 rms_norm scaled_dot_product_attention selu sigmoid silu smooth_l1_loss soft_margin_loss softmax softmin softplus
-softshrink softsign tanh tanhshrink threshold triplet_margin_loss unfold=im2col
-
+softshrink softsign tanh tanhshrink threshold triplet_margin_loss unfold=im2col;
 anneal.tensor.random anneal.ops: Generator bernoulli categorical default_generator manual_seed multinomial normal
-rand rand_like randint randn randn_like random_bits randperm uniform
-
-anneal.tensor.random anneal.torch_facts: fork_rng get_rng_state initial_seed seed set_rng_state
-
-anneal.training anneal.progress: told
-
-anneal.training _checkpoint: Checkpoint Training decayed main
-
+rand rand_like randint randn randn_like random_bits randperm uniform;
+anneal.tensor.random anneal.torch_facts: fork_rng get_rng_state initial_seed seed set_rng_state;
+anneal.training anneal.progress: told;
+anneal.training _checkpoint: Checkpoint Training decayed main;
 anneal.training _data: CIFAR10 Images TokenFiles cifar10 downloads grid half_blocks images png shades shapes
-write_tokens
-
-anneal.transforms captured: captured_backward
-
+write_tokens;
+anneal.transforms captured: captured_backward;
 anneal.web starting: Options save serve""")
 
 # functions whose twin in place gives the tensor another shape

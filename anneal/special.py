@@ -15,7 +15,7 @@ from anneal.tensor import Tensor, broadcast_tensors, host_call
 if TYPE_CHECKING:
     from anneal.stubs.special import *
 else:
-    __all__ = [*names_of(__name__), "gammainc", "gammaincc"]
+    __all__ = names_of(__name__)
     __getattr__ = opened_later(__name__, make=alias)
 
 

@@ -390,6 +390,8 @@ def opened(found: Sequence[Function]) -> dict[str, dict[str, list[str]]]:
                     for line in node.body:
                         if isinstance(line, ast.ImportFrom):
                             homes |= _opened(line, package, found)
+            if path.name != "__init__.py":  # what a module defines of its own
+                homes |= {name: "" for name in public(package) if name not in homes}
             files = out.setdefault(package, {})
             for name, file in homes.items():
                 files.setdefault(file, []).append(name)
@@ -541,7 +543,7 @@ def table(found: Sequence[Function]) -> str:
         "def _opened(text: str) -> dict[str, dict[str, str]]:",
         '    """The names by package and file."""',
         "    found: dict[str, dict[str, str]] = {}",
-        '    for part in text.strip().split("\\n\\n"):',
+        '    for part in text.strip().split(";\\n"):',
         '        package, _, rest = part.partition(" ")',
         '        file, _, names = rest.partition(":")',
         "        found.setdefault(package, {})[file] = names",
@@ -552,11 +554,11 @@ def table(found: Sequence[Function]) -> str:
         'OPENED = _opened("""',
     ]
     lines += [
-        _filled([package, f"{file}:", *sorted(names)]) + "\n"
+        _filled([package, f"{file}:", *sorted(names)]) + ";"
         for package, homes in opened(found).items()
         for file, names in homes.items()
     ]
-    lines[-1] = f'{lines[-1].rstrip()}""")'
+    lines[-1] = f'{lines[-1].rstrip(";")}""")'
     for name, said, words in rows:
         lines += ["", f"# {said}", f'{name} = """\n{_words(words)}"""']
     for name, said, every in completed([*rows[1][2], *rows[3][2]]):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anneal.stubs.array_linalg import *
 else:
     __getattr__ = opened_later(__name__, make=standard)
-    __all__ = [*names_of(__name__), "outer", "solve", "trace", "vector_norm"]
+    __all__ = names_of(__name__)
 
 
 @standards
