@@ -341,7 +341,7 @@ class ChainedKernel(Remade):
 
 def _reach(value: UOp, chain: Chain, op: Op) -> _Reach:
     """The columns, before and after a row's own number, for which `value` is not what `op` leaves out."""
-    least: UOp | None = None
+    least = None
     ruled_out: Iterable[Choice] = ()
     if op is Op.ADD:
         ruled_out = zeros(value)

@@ -322,11 +322,11 @@ class _Lineariser:
         self.stack = full[: at + 1]
         block = self.stack[-1]
         stores = [(tile, s) for tile in members for s in tile.src[0].src]
-        prefetched: list[tuple[Operand, UOp]] = []
+        prefetched = []
         values: list[Operand] = []
         # in the first iteration of the block's loop, and in the one after each, or the last
-        first: Known = {}
-        later: Known = {}
+        first = {}
+        later = {}
         if (loop := block.range) is not None:
             first[loop], later[loop] = ZERO, Op.MIN(loop + 1, loop.src[0] - 1)
         self.emit(

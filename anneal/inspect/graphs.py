@@ -414,7 +414,7 @@ class _Seen:
         views = list(p.view(state))
         graphs = [x for x in views if isinstance(x, UOp)]
         text = tuple(line for x in views if isinstance(x, str) for line in x.rstrip("\n").split("\n"))
-        places: Mapping[UOp, int] = getattr(state, "places", {})
+        places = getattr(state, "places", {})
         nodes: tuple[PassNode, ...] = ()
         if graphs:
             order = toposort(tuple(dict.fromkeys(graphs)))

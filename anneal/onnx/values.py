@@ -428,7 +428,7 @@ class Scope:
 
     def waiting(self) -> list[Tensor]:
         """Tensors that a later node reads, here or around: its reader computes them."""
-        out: list[Tensor] = []
+        out = []
         scope: Scope | None = self
         while scope is not None:
             last = scope.graph.last_uses

@@ -144,7 +144,7 @@ def chains(facts: Facts, target: Target) -> Opts | None:
     chain = chain_of(facts.stores, toposort(facts.stores))
     if chain is None:
         return None
-    axes: list[UOp] = [a.range for a in facts.axes]
+    axes = [a.range for a in facts.axes]
     threads = _THREADS if chain.d is not None else (_STATISTICS, *_THREADS)
     by_matrices = HALVES in target.matrices and target.subgroup == SUBGROUP and _is_narrow(chain)
     matrices = _MATRICES if by_matrices else ()

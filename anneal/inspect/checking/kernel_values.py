@@ -48,7 +48,7 @@ def part_of(op: Op, dtype: DType, x: Bounded, axes: Ints, valid: Array | None = 
     count = math.prod(value.shape[a] for a in axes)
     if op in (Op.MAX, Op.MIN):
         start = np.array(identity, value.dtype)
-        best: Any = partial(MEANINGS[op].reduce, axis=axes, keepdims=True)  # type: ignore[attr-defined]
+        best = partial(MEANINGS[op].reduce, axis=axes, keepdims=True)  # type: ignore[attr-defined]
         made = best(value, initial=start)
         upper, lower = [made if x.exact else best(value + s * error, initial=float(start)) for s in (1, -1)]
         return TermFacts(made, upper, lower, count, True)

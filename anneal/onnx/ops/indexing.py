@@ -49,7 +49,7 @@ def Gather(x: Value, index: Value, *, axis: int) -> Value:
         index = node.host(index, "no device holds elements of this type")
     if isinstance(x, np.ndarray) and isinstance(index, np.ndarray):
         return np.take(x, _known(index, x.shape[axis], axis), axis)
-    data: Tensor = node.tensor(x)
+    data = node.tensor(x)
     shape = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
     if isinstance(index, np.ndarray) and index.size == 1 and isinstance(x.shape[axis], UOp):
         place = whole(index)

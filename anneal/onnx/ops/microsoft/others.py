@@ -53,7 +53,7 @@ def CropAndResize(
     """Regions of images, whose corners are parts of the image from 0 to 1, brought to one size."""
     count = rois.shape[0]
     images = x.rows(batch_indices.int().reshape(-1))
-    places: list[Tensor] = []
+    places = []
     inside: list[Tensor] = []
     sizes = ints(crop_size)
     for i, (n, m) in enumerate(zip(x.shape[2:], sizes, strict=True)):
