@@ -126,7 +126,7 @@ def exponential(
     if sym and center is not None:
         raise ShapeError("exponential: a symmetric window has its center in the middle; give sym=False")
     middle = (M - 1 if sym else M) / 2 if center is None else center
-    formula: Formula = lambda places, _: ((places - middle).abs() * (-1.0 / tau)).exp()
+    formula = lambda places, _: ((places - middle).abs() * (-1.0 / tau)).exp()
     return _of_formula("", formula, M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -144,7 +144,7 @@ def gaussian(
     if not std > 0:
         raise ShapeError(f"gaussian: std must be above 0, not {std}")
     middle = (M - 1 if sym else M) / 2
-    formula: Formula = lambda places, _: (((places - middle) * (1.0 / std)).square() * -0.5).exp()
+    formula = lambda places, _: (((places - middle) * (1.0 / std)).square() * -0.5).exp()
     return _of_formula("", formula, M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 

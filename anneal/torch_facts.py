@@ -153,7 +153,7 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
     """
     # only the dtypes of tensors count: their shapes need not broadcast
     a, b = [t.reshape(-1)[:0] if isinstance(t, Tensor) else t for t in (tensor1, tensor2)]
-    total: Tensor = (a if isinstance(a, Tensor) or isinstance(b, Tensor) else Tensor(a)) + b
+    total = (a if isinstance(a, Tensor) or isinstance(b, Tensor) else Tensor(a)) + b
     return total.dtype
 
 
@@ -213,7 +213,7 @@ def get_rng_state() -> Tensor:
     >>> set_rng_state(state); a == Tensor.rand(3).tolist()
     True
     """
-    state: Tensor = (_here.draws or _default_generator).get_state()
+    state = (_here.draws or _default_generator).get_state()
     return state
 
 

@@ -217,7 +217,7 @@ class Module(Hooked, Stateful, Explained):
         >>> [name for name, _ in nn.Sequential(nn.Sequential(nn.ReLU())).named_modules()]
         ['', '0', '0.0']
         """
-        seen: set[int] = set()
+        seen = set()
         stack: list[tuple[str, Module, tuple[int, ...]]] = [(prefix, self, ())]
         while stack:
             name, module, above = stack.pop()

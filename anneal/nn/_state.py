@@ -125,11 +125,11 @@ class Stateful(Moved):
         versions = getattr(state_dict, "_metadata", {})  # of torch's
         state = dict(state_dict)  # each tensor of a file is asked for once, and hooks may rename them
         owners, missing, unexpected, wrong = self._owners(""), list[str](), list[str](), list[str]()
-        taken: list[Any] = []
+        taken = []
         silent: tuple[str, ...] = ()
         known = set[str]()
         for m, at, _ in owners:
-            given: tuple[Any, ...] = state, at, versions.get(at[:-1], {}), strict, missing, unexpected, wrong
+            given = state, at, versions.get(at[:-1], {}), strict, missing, unexpected, wrong
             _call_hooks(m, "loading", *given)
             m._load_from_state_dict(*given)
             silent += () if "_taken" in vars(m) else (at,)

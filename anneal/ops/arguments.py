@@ -234,7 +234,7 @@ def rows_of(
     >>> halves(2.0), halves.__doc__
     (0.25, '0.5 ** x.')
     """
-    inner: Any = op
+    inner = op
     code = inner.__code__
     given, alone = code.co_varnames[2 : code.co_argcount], code.co_varnames[code.co_argcount :]
     alone, first = alone[: code.co_kwonlyargcount], max(code.co_posonlyargcount - 2, 0)
@@ -435,7 +435,7 @@ def shorten(error: BaseException) -> None:
     # settings that are wrong cannot say how their own error is shown
     if not isinstance(error, SettingError) and settings.current().traceback == "full":
         return
-    seen: set[int] = set()
+    seen = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
         seen.add(id(at))

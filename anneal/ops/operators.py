@@ -282,10 +282,10 @@ def parsed(t: Tensor, index: Any, known: Known = ()) -> tuple[_Basic, dict[int, 
     if used > len(shape):
         raise PositionError(f"index: too many indices: {used} axes are named, but shape {shape} has {len(shape)}")
     bounds: list[tuple[Any, Any]] = []
-    flips: list[int] = []
-    steps: list[int] = []
+    flips = []
+    steps = []
     out: list[Any] = []
-    picks: dict[int, Pick] = {}
+    picks = {}
     for x in spread_out(items, len(shape)):
         if x is None or x.__class__ is bool:
             if x is not None:  # a new axis, of which its one place is chosen, or none

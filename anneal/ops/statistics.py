@@ -161,7 +161,7 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
     elif min == max:
         high = low + 1.0
     place = ((x - low) * (float(bins) / (high - low))).floor()
-    inside: Tensor = (x >= low) & (x <= high)
+    inside = (x >= low) & (x <= high)
     last = (bins - 1.0) + 0.0 * place  # the upper end belongs to the last part
     index = choose(inside, place.minimum(last), -1.0).cast("int32")
     return index.bincount(None, bins).cast(x.dtype)

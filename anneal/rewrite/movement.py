@@ -21,7 +21,7 @@ def linear_index(index: Nodes, shape: Sequence[Size]) -> UOp:
     >>> linear_index((const(dtypes.int32, 1), const(dtypes.int32, 2)), (3, 4)).arg
     6
     """
-    total: UOp | None = None
+    total = None
     stride: Size = 1
     for i, n in zip(reversed(index), reversed(shape), strict=True):
         if n != 1:

@@ -225,7 +225,7 @@ def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
         naming: dict[str, Any] = {"__name__": f"{module.__name__}.named"}
         exec(generate(text, file, named=True), naming)
         for table in parse(text, file).tables:
-            functions: dict[Op, Any] = getattr(module, table.name.upper())
+            functions = getattr(module, table.name.upper())
             places = {rule.text: f"{file}:{rule.line}" for rule in table.rules}
             telling = {op: _and_tell(op, match, table, places) for op, match in naming[table.name.upper()].items()}
             found.append((table.kind, functions, telling))

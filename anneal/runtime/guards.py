@@ -395,7 +395,7 @@ def _chains(code: CodeType) -> tuple[frozenset[tuple[str, ...]], frozenset[str],
     that it asks of anything else, and those that it may ask by a string. Code of functions inside it counts; a variable
     stands for what was last put there.
     """
-    chains: set[tuple[str, ...]] = set()
+    chains = set()
     loose, written = set[str](), set[tuple[str, ...]]()
     known: dict[str, tuple[str, ...]] = {}
     for inner in _codes(code):

@@ -208,7 +208,7 @@ class Jit(Generic[P, R]):
         if self.uncaptured and kind in self.uncaptured:
             return self._as_it_stands(kind, args, kwargs)
         number: dict[Storage, int] = {}  # one memory passed twice is one argument
-        places: list[int] = []
+        places = []
         for t in tensors if self._late else ():
             if t.late or (s := storage_of(t.uop)) is None:
                 break

@@ -286,7 +286,7 @@ class StepsAgain:
             values: of Variables.
             shapes: of the results, where calls, or values of Variables, may have left them in others.
         """
-        rounds: list[Round] = []
+        rounds = []
         leaves: list[Any] = [None] * len(memory)
         if not self._knows:
             self._knows, at, results = True, len(memory), set(self.results)

@@ -381,7 +381,7 @@ def data_ptr(x: Tensor) -> int:
     >>> x[0].data_ptr() == x.data_ptr(), x[1].data_ptr() == x.data_ptr(), x.clone().data_ptr() == x.data_ptr()
     (True, False, False)
     """
-    link: Any = x._base
+    link = x._base
     if not x.numel():
         return 0
     if link is None or not link.recipe.is_view:

@@ -206,7 +206,7 @@ class _Graph:
         """The calls that made the inputs of the call that made `u`."""
         found: dict[UOp, GradFn | AccumulateGrad] = {}
         stack = [_flat(u)] if _flat(u) in self.leaves else list(reversed(_sources(u)))  # a view of a leaf's memory
-        seen: set[UOp] = set()
+        seen = set()
         while stack:
             s = stack.pop()
             if s in seen or s not in self.wants:

@@ -213,7 +213,7 @@ def _of_each(d: Derivative, flags: tuple[bool, ...], n: int) -> Derivative:
 
     def pull(xs: Nodes, ys: Nodes, saved: Nodes, given: Some) -> Some:
         wide = [whole(g, y) for y, g in zip(ys, given, strict=True)]
-        out: list[UOp | None] = []
+        out = []
         for found, has, x in zip(mapped(d.pull, xs, ys, saved, wide), flags, xs):
             u = None if found is None else full(*found, n)
             # where all examples share the input, their cotangents add up

@@ -316,9 +316,9 @@ class Arena(Builder):
         d.tag = tag
         d._key = None
         ranges = 0
-        shape: tuple[Any, ...] = ()
-        vmin: Bound = None
-        vmax: Bound = None
+        shape = ()
+        vmin = None
+        vmax = None
         weak = op is _BUFFER
         if op in ALU:
             for s in src:
@@ -549,7 +549,7 @@ def toposort(
     gives the nodes below one, where those are not all of its own.
     """
     out: list[UOp] = []
-    seen: set[UOp] = set()
+    seen = set()
     stack: list[UOp | None] = [roots] if isinstance(roots, UOp) else list(roots)
     stack.reverse()
     while stack:

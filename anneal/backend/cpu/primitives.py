@@ -368,11 +368,11 @@ def _row_extrema(f: Any, axes: Ints, x: Array, out: Array) -> list[Any] | None:
 def tap_calls(op: Op, axes: Ints, ins: Sequence[Array], out: Array) -> list[Any]:
     """A reduce over short axes of views, or of the products of two: a pass over `out` for each place along the axes."""
     fold = MEANINGS[op]
-    part: Array = np.ndarray(out.shape, out.dtype, _scratch(out.nbytes))
+    part = np.ndarray(out.shape, out.dtype, _scratch(out.nbytes))
     steps: list[Any] = []
     lengths = [max(x.shape[axis] for x in ins) for axis in axes]
     for number, place in enumerate(itertools.product(*map(range, lengths))):
-        at: list[Any] = [slice(None)] * out.ndim
+        at = [slice(None)] * out.ndim
         for axis, n in zip(axes, place, strict=True):
             at[axis] = slice(n, n + 1)
         views = [_at(x, at) for x in ins]

@@ -13,7 +13,7 @@ from anneal.schedule.cost_model import COST, CostModel
 from anneal.schedule.fusion.facts import LEAVES, REORDER, base, goes_back, pieces_of, row_length
 from anneal.schedule.fusion.groups import FusionGroup, Groups, bound, depends, in_order, is_copy, level_above
 from anneal.schedule.fusion.materialisation import Materialised, Reason
-from anneal.uop import ALU, Nodes, Numbers, Op, Src, UOp, toposort
+from anneal.uop import ALU, Nodes, Op, Src, UOp, toposort
 from anneal.uop.sizes import count
 
 _WORTH_KEEPING = 12  # the price of a function of a product that is stored in its place
@@ -219,7 +219,7 @@ def _is_function(u: UOp, h: UOp) -> bool:
 def _function_of(r: FusionGroup, h: UOp, materialised: Materialised) -> UOp | None:
     """The one elementwise function of `h` alone through which r reads it, if it is worth more than a read."""
     of_h: dict[UOp, bool | None] = {h: True}  # made of h alone; of something else; None: of constants
-    price: Numbers = {h: 0}
+    price = {h: 0}
     frontier: set[UOp] = set()
     mine = set(r.roots)
     for u in toposort(r.roots, until=lambda u: u.op in LEAVES or (u in materialised and u not in mine)):
