@@ -119,7 +119,7 @@ _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 _READ_BYTES = 1 << 16  # at most
 _UNREAD = 3  # runs in a row whose copies nobody read, after which none are made
 # What is computed after the loss runs while the host prepares the next step: the copies are a submission before it,
-# where the host waited so many seconds for each of so many reads in a row. A submission costs it less.
+# where the host waited so many seconds for so many more reads than it did not. A submission costs it less.
 _WAIT, _WAITS = 150e-6, 8
 
 
@@ -157,7 +157,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         self._read: Pieces | None = None  # the buffers that the next runs copy for the host: it reads them after each
         self._asked: Pieces | None = None  # those that it read last
         self._copied: Copies | None = None  # by the last run
-        self._waits = 0  # in a row, of the host for copies of these buffers
+        self._waits = 0  # of the host for copies of these buffers, less the reads that it did not wait for
         self._early = 1  # command buffers up to the copies
         # dispatches of so many workgroups that it is worth launching no more than the values of variables ask for
         self._large = [
@@ -199,7 +199,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
                 if self._unread == _UNREAD:
                     self._read = self._asked = None
             elif self._read and self._waits < _WAITS:
-                self._waits = self._waits + 1 if queue.waited > _WAIT else 0
+                self._waits = self._waits + 1 if queue.waited > _WAIT else max(0, self._waits - 1)
                 if self._waits == _WAITS:
                     self._hurry(self._read)
             finished, copies = self._ready.popleft() if self._ready else self._recorded()
