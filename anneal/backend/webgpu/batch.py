@@ -198,10 +198,8 @@ class WebGpuBatch(Batch[DeviceBuffer]):
                 self._unread += 1
                 if self._unread == _UNREAD:
                     self._read = self._asked = None
-            elif self._read and self._waits < _WAITS:
-                self._waits = self._waits + 1 if queue.waited > _WAIT else max(0, self._waits - 1)
-                if self._waits == _WAITS:
-                    self._hurry(self._read)
+            elif self._read and self._waits == _WAITS:
+                self._hurry(self._read)
             finished, copies = self._ready.popleft() if self._ready else self._recorded()
             commands = finished()
             early = self._early if copies else len(commands)
@@ -220,6 +218,11 @@ class WebGpuBatch(Batch[DeviceBuffer]):
             with translated(lambda: f"in kernel {self._culprit()}"):
                 raise e
 
+    def _waited(self, seconds: float) -> None:
+        """Note how long the host waited for copies that it was given."""
+        if self._waits < _WAITS:
+            self._waits = self._waits + 1 if seconds > _WAIT else max(0, self._waits - 1)
+
     def _recorded(self) -> Recorded:
         queue = self.device.queue
         encoders = [queue.encode(p) for p in self._passes]
@@ -230,7 +233,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         """The copies that the last run made of these buffers, if it did; the host reads them now."""
         found, self._copied, self._unread = self._copied, None, 0
         if pieces == self._asked != self._read and sum([nbytes for _, nbytes in pieces]) <= _READ_BYTES:
-            if self._waits == _WAITS:  # it is others that come early
+            if self._waits > _WAITS:  # it is others that come early
                 self._ready.clear()
                 self._arrange()
             self._read, self._waits = pieces, 0
@@ -239,7 +242,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
             return None
         copied, made = found
         if copied == pieces:
-            return made
+            return made._replace(told=self._waited)
         self.device.queue.let_go(made)
         return None
 
@@ -248,6 +251,7 @@ class WebGpuBatch(Batch[DeviceBuffer]):
 
     def _hurry(self, read: Pieces) -> None:
         """Have the copies of some buffers come before what they need not wait for."""
+        self._waits += 1
         there = {id(buffer) for buffer, _ in read}
         uses = [_use(program, buffers) for program, buffers, _ in self._calls]
         self._arrange(max([n for n, use in enumerate(uses) for b in use.writes if id(b.gpu) in there], default=None))

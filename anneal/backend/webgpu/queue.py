@@ -123,6 +123,7 @@ class Transfer(NamedTuple):
     sizes: list[int]
     after: Any = None  # the submission that copies the data
     number: int = 0  # of the submission, from 1 on
+    told: Callable[[float], None] | None = None  # is called with the seconds that the host waited for the data
 
     def parts(self, view: Bytes) -> list[Bytes]:
         """The bytes of each buffer in those of the memory."""
@@ -169,7 +170,6 @@ class Queue:
         self._kept: list[Bytes] = []  # arrays that were read
         self._crew = Crew(min(_THREADS, max(2, (os.cpu_count() or 1) // 2)), "anneal-reads")
         self._submissions = self._ended = 0  # submissions so far, and those that are known to have ended
-        self.waited = 0.0  # seconds, for what was read last
         self.latest: Any = None  # the batch that was submitted last, while nothing else was asked for since
         self._copies: Any = None  # the encoder of the copies that wait, and the buffers they touch
         self._touched: set[int] = set()
@@ -294,7 +294,8 @@ class Queue:
         after the read is not waited for, where the library can tell."""
         begun = time.perf_counter()
         made = self._map(reading, use)
-        self.waited = time.perf_counter() - begun
+        if reading.told:
+            reading.told(time.perf_counter() - begun)
         self._ended = max(self._ended, reading.number)
         self.let_go(reading)
         return made
@@ -476,7 +477,7 @@ class DirectQueue(Queue):
         room = rounded(starts[-1])
         given = self._given.get(room)
         if given and given[0].number <= self._ended:
-            memory, _, _, _, after, _ = given.popleft()
+            memory, _, _, _, after, *_ = given.popleft()
             self._hold(memory._internal, wgpu.MapMode.WRITE, room, after)
         else:
             memory = self.gpu.create_buffer(size=room, usage=_GIVING, mapped_at_creation=True)
