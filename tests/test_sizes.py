@@ -26,7 +26,7 @@ FUNCTIONS = {
 }
 # Tokens of code a room, docstrings and comments apart, in hundreds. Who makes a room smaller lowers its row.
 ROOMS = {
-    "onnx": 964, "ops": 935, "backend": 495, "runtime": 479, "codegen": 451, "inspect": 428, "nn": 422,
+    "onnx": 964, "ops": 935, "backend": 495, "runtime": 480, "codegen": 451, "inspect": 428, "nn": 422,
     "transforms": 357, "schedule": 328, "cli": 305, "uop": 235, "web": 201, "distributions": 198, "rewrite": 179,
     "optim": 163, "(top)": 160, "tensor": 150, "linalg": 95, "array_api": 57, "training": 36, "utils": 31,
     "assets": 23, "cache": 19, "distributed": 0, "autograd": 15, "cuda": 5,

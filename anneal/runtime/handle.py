@@ -435,7 +435,8 @@ def lazily_earlier(leaves: Iterable[Handle]) -> bool:
     """
     for t in leaves:
         try:
-            if _get_earlier(t).lazy:
+            records = _get_earlier(t)
+            if records.lazy and [e for e in records if e.owner is None and e.ref() is not None]:
                 return True
         except AttributeError:  # it was not changed
             continue

@@ -119,7 +119,7 @@ def grad(
     results, targets = _list(outputs), _list(inputs)
     if is_grads_batched:
         return _batched(results, targets, _list(grad_outputs), create_graph, allow_unused, materialize_grads)
-    _check_graph(results, targets)
+    _check_graph([*results, *targets], "grad")
     set_apart(targets if not any(y._spent for y in results) else ())
     seeds = [seed(y, w, "grad_outputs") for y, w in zip(results, _weights(results, grad_outputs, "grad_outputs"))]
     retain = create_graph if retain_graph is None else retain_graph
@@ -170,13 +170,13 @@ def _batched(
     return tuple([None if m is None else Tensor.stack(gs, dim=0) for gs, m in rows])
 
 
-def _check_graph(results: Sequence[Any], targets: Sequence[Any]) -> None:
-    for t in [*results, *targets]:
+def _check_graph(tensors: Sequence[Any], name: str) -> None:
+    for t in tensors:
         if not isinstance(t, Tensor):
-            raise GradientError(f"autograd.grad: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")
+            raise GradientError(f"autograd.{name}: takes tensors, not {type(t).__name__}; grad(f)(x) is of functions")
         if not t.requires_grad:
             raise GradientError(
-                f"autograd.grad: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on "
+                f"autograd.{name}: a tensor of shape {t.shape} does not require a gradient: set requires_grad=True on "
                 "what it is computed from before"
             )
 
@@ -202,7 +202,7 @@ def backward(
     """
     results = _list(tensors)
     weights = _weights(results, grad_tensors, "grad_tensors")
-    _check_graph(results, ())
+    _check_graph(results, "backward")
     if len(results) == 1:
         results[0].backward(weights[0], retain_graph, create_graph, inputs)
     elif results:
