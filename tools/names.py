@@ -51,7 +51,7 @@ HELP = {
     "images": "MODES OUTSIDE SAMPLED keys_kernel overlapped sampled",
     "statistics": "Histogram",
 }
-# What `import anneal as an` has, by package: the names that it gives, * all; a later line counts before an earlier one.
+# The names of `import anneal as an` by the package that gives them (* all of its); a later line counts before others.
 HOMES = {
     "anneal": (
         "amp array_api autograd backends compiler cuda distributions fft func linalg masked nn optim signal special "
@@ -367,7 +367,7 @@ def completed(methods: Sequence[str]) -> list[tuple[str, str, list[str]]]:
 
 
 def help_of_ops() -> dict[str, list[str]]:
-    """What `anneal.ops` has beside functions, by module."""
+    """The names of `anneal.ops` that are no functions, by module."""
     return {
         file if file.startswith("anneal.") else f"anneal.ops.{file}".rstrip("."): words.split()
         for file, words in HELP.items()
@@ -375,7 +375,7 @@ def help_of_ops() -> dict[str, list[str]]:
 
 
 def opened(found: Sequence[Function]) -> dict[str, dict[str, list[str]]]:
-    """What each package that calls `opened_later(__name__)` imports under TYPE_CHECKING, by file; and the
+    """The imports under TYPE_CHECKING of each package that calls `opened_later(__name__)`, by file; and the
     public names of a module that calls `names_of(__name__)` alone.
     """
     out: dict[str, dict[str, list[str]]] = {}

@@ -24,7 +24,6 @@ _ROOM = "anneal.nn."
 # function, a hook) is called module by module, and so is a tree whose call cannot be remembered, for example since it
 # draws random numbers.
 _ARGUMENTS = PLAIN | {float, Tensor, Parameter}
-_FEW = 16  # tensors, which are read one by one
 _TRIED = 16  # calls after which a kind is judged
 _SHAPES = 1 << 10  # of the arguments of a kind, before they begin anew
 
@@ -83,7 +82,7 @@ class _Tree:
             self._dicts, self._rows, self._forwards, self.tensors, self.places = [], [], [], [], []
         self._held = list(self._values())
         self._lengths = list(map(len, (*self._dicts, *self._rows)))
-        self.together = Together(self.tensors) if len(self.tensors) > _FEW else None
+        self.together = Together(self.tensors) if len(self.tensors) > Together.few else None
 
     def _values(self) -> Iterable[Any]:
         return chain.from_iterable((*map(dict.values, self._dicts), *self._rows))

@@ -274,7 +274,7 @@ def family(
     >>> halved2d(8.0), halved2d.__doc__.splitlines()[0]
     (2.0, 'A quarter.')
     """
-    return [function(f"{words} {made.words}")(made) for made in rows_of(op, documents, rows)]  # type: ignore[attr-defined]
+    return [function(f"{words} {vars(made)['words']}")(made) for made in rows_of(op, documents, rows)]
 
 
 def init_of(cls: Any, body: str = "") -> Any:

@@ -432,7 +432,7 @@ class Optimizer(StepHooks, Explained):
         if found is None:
             return made
         places, lines = found[1]
-        return list(map(inputs.__getitem__, places)), found[0], lines  # type: ignore[return-value]  # compute() gives no None
+        return [inputs[n] for n in places], found[0], lines  # type: ignore[return-value]  # compute() gives no None
 
     def _update(self, group: ParameterGroup, params: list[Tensor], done: dict[Tensor, UOp]) -> None:
         """Put the new nodes of parameters and state into `done`."""

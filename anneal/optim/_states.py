@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from itertools import accumulate
 from typing import Any
@@ -318,9 +318,6 @@ class StepHooks:
 # -- values that an update reads besides settings ---------------------------------------------------------------------
 
 
-_FEW = 16  # tensors, which are read one by one
-
-
 class UpdateInputs:
     """The dicts of an optimiser's state, and what is read together; valid until a dict is added or removed.
 
@@ -360,14 +357,16 @@ class UpdateInputs:
             self.states = Together(values)
         return True
 
-    def templates(self, n: Numbering) -> Iterator[UOp]:
+    def templates(self, n: Numbering) -> list[UOp]:
         """The templates of the parameters, and of the state.
 
         Args:
             n: the numbering.
         """
+        found: list[UOp] = []  # a generator would be resumed for each of them
         for group in self.params, self.states:
-            yield from group.templates(n) if len(group.tensors) > _FEW else n.all_of(group.tensors)
+            found += group.templates(n) if len(group.tensors) > Together.few else n.all_of(group.tensors)
+        return found
 
     @staticmethod
     def gradients(params: Sequence[Tensor]) -> list[Tensor | None]:

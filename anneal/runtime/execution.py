@@ -106,8 +106,9 @@ def realize_new(
     if not again:
         for t, template, line in zip(changed, templates, lines, strict=True):
             become_late(t, Late(numbering, template, line))
-    for t in [t for t in changed if t._views]:
-        t._outdate_views()
+    for t in changed:
+        if t._views:
+            t._outdate_views()
     if again:
         here.effects += 1
         reset(numbering)

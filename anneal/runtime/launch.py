@@ -94,7 +94,7 @@ class Execution(Holding):
         except BaseException:
             self.close()  # a traceback may keep this object for longer
             raise
-        self._given, self._scratch, self._held = given, scratch, [*given, *scratch]
+        self._held = [*given, *scratch]
         if again and (found := device.batches.of(programs, self._held)):
             self.batch = found
             if self.values:
@@ -107,7 +107,7 @@ class Execution(Holding):
     @property
     def buffers(self) -> list[OpaqueBuffer]:
         """The buffers of the plan's values, by number."""
-        return buffers_in(self.plan, self._given, self._scratch)
+        return buffers_in(self.plan, self._held)
 
     def give(self, values: Sizes) -> None:
         """Use these values of the variables in the following runs."""
@@ -179,20 +179,19 @@ def buffers_of(storages: Storages) -> list[OpaqueBuffer]:
     return [b if (b := s.buffer) is not None and s.host is None else s.ensure() for s in storages]
 
 
-def buffers_in(plan: Plan, given: Buffers, scratch: Buffers) -> list[OpaqueBuffer]:
+def buffers_in(plan: Plan, held: Buffers) -> list[OpaqueBuffer]:
     """The buffers of a plan's values, by number.
 
     Args:
         plan: the plan.
-        given: those of its inputs, and then of its outputs.
-        scratch: its temporaries.
+        held: those of its inputs, of its outputs, and of its temporaries.
     """
-    count = len(given) - len(plan.outputs)
-    buffers: list[Any] = [*given[:count], *[None] * (len(plan.values) - count)]
-    for v, buffer in zip(plan.outputs, given[count:], strict=True):
+    count = plan.inputs
+    buffers: list[Any] = [*held[:count], *[None] * (len(plan.values) - count)]
+    for v, buffer in zip(plan.outputs, held[count:]):
         buffers[v] = buffer
     for v, t in plan.memory:
-        buffers[v] = scratch[t]
+        buffers[v] = held[count + len(plan.outputs) + t]
     return buffers
 
 

@@ -22,6 +22,8 @@ class Together:
         tensors: the tensors.
     """
 
+    few = 16  # tensors, which are read one by one
+
     def __init__(self, tensors: Sequence[Any]) -> None:
         self.tensors = tensors
         # by the tag and the first number: the nodes, the memory, the memory's templates, those of the nodes, the size

@@ -115,7 +115,7 @@ class _Steps:
                 scratch = where[id(plan)] = []
                 device.alloc_all(plan.temporaries, scratch)
                 own += scratch
-            buffers = buffers_in(plan, list(map(buffer, (*step.inputs, *step.outputs))), scratch)
+            buffers = buffers_in(plan, [*map(buffer, (*step.inputs, *step.outputs)), *scratch])
             for c, program in zip(plan.calls, made, strict=True):
                 yield program, [buffers[v] for v in c.args]
 

@@ -97,7 +97,8 @@ def backward_of(
     """
     retain = create_graph if retain_graph is None else retain_graph
     seeds = list(map(seed, results, gradients))
-    list(map(_check, results))
+    for t in results:
+        _check(t)
     # one thread at a time: gradients of one leaf from several threads add up, and no capture records another thread's
     # work
     effects, first, far = here.effects, results[0], here.tensors.moved or len(results) > 1  # several devices

@@ -118,8 +118,8 @@ _IN_FLIGHT = 2  # runs whose commands are recorded before they are asked for
 # A loop that reads its loss after each step is spared a submission: the step's own copies the loss for the host.
 _READ_BYTES = 1 << 16  # at most
 _UNREAD = 3  # runs in a row whose copies nobody read, after which none are made
-# What is computed after the loss runs while the host prepares the next step: the copies are a submission before it,
-# where the host waited so many seconds for so many more reads than it did not. A submission costs it less.
+# The copies come early, in a submission of their own before what they need not wait for, where the host waited so many
+# seconds for so many more reads than it did not: it prepares the next step while the rest of this one is computed.
 _WAIT, _WAITS = 150e-6, 8
 
 
@@ -199,7 +199,8 @@ class WebGpuBatch(Batch[DeviceBuffer]):
                 if self._unread == _UNREAD:
                     self._read = self._asked = None
             elif self._read and self._waits == _WAITS:
-                self._hurry(self._read)
+                self._waits += 1
+                self._arrange(self._read)
             finished, copies = self._ready.popleft() if self._ready else self._recorded()
             commands = finished()
             early = self._early if copies else len(commands)
@@ -234,7 +235,6 @@ class WebGpuBatch(Batch[DeviceBuffer]):
         found, self._copied, self._unread = self._copied, None, 0
         if pieces == self._asked != self._read and sum([nbytes for _, nbytes in pieces]) <= _READ_BYTES:
             if self._waits > _WAITS:  # it is others that come early
-                self._ready.clear()
                 self._arrange()
             self._read, self._waits = pieces, 0
         self._asked = pieces
@@ -249,29 +249,21 @@ class WebGpuBatch(Batch[DeviceBuffer]):
     def _finish(self, encoders: list[Any]) -> list[Any]:
         return [self.device.queue.finish(e) for e in encoders]
 
-    def _hurry(self, read: Pieces) -> None:
-        """Have the copies of some buffers come before what they need not wait for."""
-        self._waits += 1
-        there = {id(buffer) for buffer, _ in read}
-        uses = [_use(program, buffers) for program, buffers, _ in self._calls]
-        self._arrange(max([n for n, use in enumerate(uses) for b in use.writes if id(b.gpu) in there], default=None))
-        self._ready.clear()
-
-    def _arrange(self, last: int | None = None) -> None:
-        """Distribute the dispatches over command buffers, with fences between them. Those up to number `last` have
-        command buffers of their own."""
+    def _arrange(self, early: Pieces = ()) -> None:
+        """Distribute the dispatches over command buffers, with fences between them. Those up to the last that writes
+        the buffers `early` have command buffers of their own."""
         self.device.record_in_c()
-        count = len(self._calls)
-        if self.device.waits_by_buffer:
-            order = sections([_use(program, buffers) for program, buffers, _ in self._calls])
-        else:
-            order = [Section(n, n + 1) for n in range(count)]
+        self._ready.clear()
+        uses = [_use(program, buffers) for program, buffers, _ in self._calls]
+        there = {id(buffer) for buffer, _ in early}
+        last = max([n for n, use in enumerate(uses) for b in use.writes if id(b.gpu) in there], default=len(uses))
+        order = sections(uses) if self.device.waits_by_buffer else [Section(n, n + 1) for n in range(len(uses))]
         self._passes, self._fences, self._early = [self.device.queue.handles([])], [], 0
         first: dict[int, int] = {}
         for pipeline, *_ in self.dispatches:
             first.setdefault(id(pipeline), len(first))
         for section in order:
-            ends = not self._early and section.begin > (count if last is None else last)
+            ends = not self._early and section.begin > last
             if ends:
                 self._early = len(self._passes)
             if section.cut or ends:
