@@ -424,7 +424,7 @@ def running(u: UOp, at: int, fold: _Fold = _SUM) -> UOp:
     out = moved(shrink(scanned, ((0, n),)), -1, at)
     if not isinstance(fold.join, Op) or not all(isinstance(m, int) and m for m in rows):
         return out
-    name = "sums" if fold.join is Op.ADD else "running"
+    name = {Op.ADD: "sums", Op.MUL: "products"}.get(fold.join, "running")
     return by_rule(name, out, u, arguments=(fold.join, n, math.prod(rows[at + 1 :])))
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, expand, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink,
+    Pairs, expand, filled, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink,
     spread,
 )  # fmt: skip
 from anneal.ops import running
@@ -100,14 +100,54 @@ def flipped(g: UOp, axes: Ints) -> UOp:
 
 def summed(g: UOp, x: UOp, how: tuple[Op, int, int], turned: Ints = ()) -> UOp:
     """Running sums along an axis of `how`'s length with so many elements after it; `turned` (1,): from the end."""
-    _, n, after = how
-    g = reshape(g if g.shape else spread(g, x.shape), (x.size // (n * after), n, after))
-    return reshape(flip(running(flip(g, turned), 1), turned), x.shape)
+    return reshape(flip(running(flip(_rows(g, x, how), turned), 1), turned), x.shape)
 
 
 def following(g: UOp, x: UOp, how: tuple[Op, int, int]) -> UOp:
     """Each running sum is of what stands before, so each term is in those that follow."""
     return summed(g, x, how, (1,))
+
+
+def factors(g: UOp, x: UOp, y: UOp, how: tuple[Op, int, int]) -> UOp:
+    """A factor of running products is in those that follow: in each with the product of the others.
+
+    Those are the running product before the factor, and the factors between the two, over which a recurrence from the
+    end sums up. Nothing is divided, so zeros are factors like others, also for derivatives of this.
+    """
+    rows = [_rows(u, x, how) for u in (g, x, y)]
+    after = _recurrence(_moved(flip(rows[1], (1,)), 1, 1), flip(rows[0], (1,)))
+    return reshape(flip(after, (1,)) * _moved(rows[2], 1, 1), x.shape)
+
+
+def multiplied(g: UOp, x: UOp, y: UOp, how: tuple[Op, int, int]) -> UOp:
+    """The tangent of running products: each step has that of a product of two."""
+    rows = [_rows(u, x, how) for u in (g, x, y)]
+    return reshape(_recurrence(rows[1], rows[0] * _moved(rows[2], 1, 1)), x.shape)
+
+
+def _rows(u: UOp, x: UOp, how: tuple[Op, int, int]) -> UOp:
+    """A node of x's shape, or of one number, with the axis of a running reduction as the second of three."""
+    _, n, after = how
+    return reshape(spread(u, x.shape), (x.size // (n * after), n, after))
+
+
+def _moved(u: UOp, by: int, fill: int) -> UOp:
+    """The elements so many places earlier along axis 1, and `fill` before the first."""
+    return filled(shrink(u, ((0, u.shape[1] - by), (0, u.shape[2]))), ((by, 0), (0, 0)), fill)
+
+
+def _recurrence(a: UOp, b: UOp) -> UOp:
+    """h[i] = a[i] * h[i - 1] + b[i] along axis 1, from zero on, in steps of 1, 2, 4, ...
+
+    After each of them b[i] is the sum over so many places, and a[i] the product of their factors (W. D. Hillis, G. L.
+    Steele: Data parallel algorithms, 1986).
+    """
+    step = 1
+    while step < b.shape[1]:
+        b = (b + a * _moved(b, step, 0)).then(Op.CONTIGUOUS)
+        a = (a * _moved(a, step, 0)).then(Op.CONTIGUOUS)
+        step *= 2
+    return b
 
 
 # -- elementwise --------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.transforms.adjoints import around, at_first, nothing, placed, reduced_tangent, summed, updated
+from anneal.transforms.adjoints import around, at_first, multiplied, nothing, placed, reduced_tangent, summed, updated
 
 
 def _forward_reduce_axis(y, g, place):
@@ -42,6 +42,10 @@ def _forward_call(y, g, place):
         s0, s1 = y.src
         # call["sums", how](v, x) -> _, summed(g, x, how)
         return None if place == 0 else summed(g, s1, y_function.arguments),
+    if y_function.name == 'products':
+        s0, s1 = y.src
+        # call["products", how](v, x) -> _, multiplied(g, x, y, how)
+        return None if place == 0 else multiplied(g, s1, y, y_function.arguments),
 
 
 FORWARD: dict[Op, Any] = {

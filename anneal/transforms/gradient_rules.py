@@ -6,7 +6,7 @@ from typing import Any
 
 from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, begins, expanded, first, flipped, following, gathered, max_left, nothing, part, part_at, permuted, placed, power_base, power_exponent, reduced, reshaped, scattered, side, standardized, updated, widest
+from anneal.transforms.adjoints import around, begins, expanded, factors, first, flipped, following, gathered, max_left, nothing, part, part_at, permuted, placed, power_base, power_exponent, reduced, reshaped, scattered, side, standardized, updated, widest
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE
@@ -115,6 +115,10 @@ def _gradient_call(y, g):
         s0, s1 = y.src
         # call["sums", how](v, x) -> _, following(g, x, how)
         return None, following(g, s1, y_function.arguments)
+    if y_function.name == 'products':
+        s0, s1 = y.src
+        # call["products", how](v, x) -> _, factors(g, x, y, how)
+        return None, factors(g, s1, y, y_function.arguments)
     if y_function.name == 'exp':
         s0, s1, s2 = y.src
         # call["exp", _](v, x, p) -> _, g * y, _

@@ -82,7 +82,7 @@ def early_rewrites(sink: UOp, costs: CostModel) -> UOp:
 def _called(u: UOp, src: Src, costs: CostModel) -> UOp | None:
     """The op that the device has for a call by this rule's name."""
     name, arguments = u.arg[0].name, u.arg[0].arguments
-    if costs.serial and name in ("running", "sums") and helpers.is_sized(u):
+    if costs.serial and name in ("running", "sums", "products") and helpers.is_sized(u):
         return UOp(Op.SCAN, u.dtype, (helpers.materialised(src[1]),), arguments)
     if costs.serial and name == "sorted" and helpers.is_sized(src[1]):
         keys = helpers.materialised(src[1]).then(Op.RESHAPE, (src[1].size,))
