@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import zlib
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +65,41 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
-# The rooms whose tests have the cpu's kernels in C where those run often, as a program has them (`ANNEAL_CPU=auto`).
+# The rooms whose tests have the cpu's kernels in C where those run often, as a program has them (`ANNEAL_CPU=auto`); of
+# SOME, which take half as long again with a compiler, every test does in the deep tier, and one of four elsewhere.
 # The others ask for NumPy, which compiles nothing: all would take a third longer with a compiler. What holds for values
 # in NumPy is held in C by tests/backend/cpu/test_values_in_c.py.
 TESTS = Path(__file__).parent
-AUTO = ("backend/cpu", "examples", "fuzz", "inspect", "programs", "runtime", "training")
+ALL = ("backend/cpu", "inspect")
+SOME = ("examples", "fuzz", "programs", "runtime", "training")
+
+
+def room_of(request: pytest.FixtureRequest, rooms: tuple[str, ...]) -> bool:
+    """Whether a test stands in one of the rooms."""
+    path = request.path
+    return path.is_relative_to(TESTS) and path.relative_to(TESTS).as_posix().startswith(tuple([f"{r}/" for r in rooms]))
+
+
+@contextmanager
+def in_numpy() -> Iterator[None]:
+    with settings.override(cpu="numpy"), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANNEAL_CPU", "numpy")  # for processes that tests start
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _kernels_of_this_file(request: pytest.FixtureRequest) -> Iterator[None]:
     """The maker of the cpu's kernels: who says ANNEAL_CPU has it in all files."""
-    inside = request.path.is_relative_to(TESTS) and request.path.relative_to(TESTS).as_posix()
-    if USER_CPU or (inside and inside.startswith(tuple([f"{r}/" for r in AUTO]))):
+    with nullcontext() if USER_CPU or room_of(request, ALL + SOME) else in_numpy():
         yield
-    else:
-        with settings.override(cpu="numpy"), pytest.MonkeyPatch.context() as patch:
-            patch.setenv("ANNEAL_CPU", "numpy")  # for processes that tests start
-            yield
+
+
+@pytest.fixture(autouse=True)
+def _kernels_of_this_test(request: pytest.FixtureRequest) -> Iterator[None]:
+    """NumPy for most tests of some rooms, chosen by their names, so that a failure is found again."""
+    plain = not USER_CPU and room_of(request, SOME) and request.config.getoption("--tier") != "deep"
+    with in_numpy() if plain and zlib.crc32(request.node.nodeid.encode()) % 4 else nullcontext():
+        yield
 
 
 @pytest.fixture

@@ -120,16 +120,17 @@ def test_a_join_looks_once_for_what_it_depends_on(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("make", "n"),
     [
-        (constants, 1000),
-        (buffers, 1000),
-        (losses, 200),
-        (column_sums, 200),
-        (pairs, 300),
-        pytest.param(shared, 200, marks=pytest.mark.ci),
-        pytest.param(sums, 1000, marks=pytest.mark.ci),
-        pytest.param(backward, 300, marks=pytest.mark.ci),
+        (constants, 500),
+        (buffers, 500),
+        (losses, 100),
+        (column_sums, 100),
+        (pairs, 150),
+        pytest.param(shared, 100, marks=pytest.mark.ci),
+        pytest.param(sums, 400, marks=pytest.mark.ci),
+        pytest.param(backward, 200, marks=pytest.mark.ci),
         *[pytest.param(make, 2000, marks=pytest.mark.deep) for make in (constants, buffers, sums)],
-        pytest.param(backward, 500, marks=pytest.mark.deep),
+        *[pytest.param(make, 200, marks=pytest.mark.deep) for make in (losses, column_sums, shared)],
+        *[pytest.param(make, n, marks=pytest.mark.deep) for make, n in ((pairs, 300), (backward, 500))],
     ],
 )
 def test_work_grows_with_depth(make: Callable[[int], Tensor], n: int) -> None:

@@ -17,20 +17,19 @@ FOUND = compiler.find()
 RANDOM = "tests/backend/cpu/test_random_kernels.py"
 # files with so many kernels that it pays to compile them together
 MANY = ("elementwise", "reduce", "edge_gradients", "symbolic", "indexing")
-# Files, and of how many of their tests CI runs one; `make deep` runs all.
-THINNED = {
-    "tests/tensor/test_reduce.py": 2,
-    "tests/tensor/test_indexing.py": 2,
-    "tests/tensor/test_edge_gradients.py": 4,
-    "tests/tensor/test_symbolic.py": 2,
-    "tests/nn/test_formulas.py": 1,
+# Files, and of how many of their tests one runs: everywhere, and in CI; `make deep` runs all.
+EVERYWHERE = {"tests/tensor/test_elementwise.py": 2, "tests/tensor/test_gradient.py": 2, RANDOM: 3}
+IN_CI = {
+    "tests/tensor/test_reduce.py": 4,
+    "tests/tensor/test_indexing.py": 4,
+    "tests/tensor/test_edge_gradients.py": 8,
+    "tests/tensor/test_symbolic.py": 6,
+    "tests/nn/test_formulas.py": 2,
 }
 TABLES = [
-    pytest.param("tests/tensor/test_elementwise.py", 1),
-    pytest.param("tests/tensor/test_gradient.py", 1),
-    pytest.param(RANDOM, 1),
-    *[pytest.param(file, of, marks=pytest.mark.ci) for file, of in THINNED.items()],
-    *[pytest.param(file, 1, marks=pytest.mark.deep) for file, of in THINNED.items() if of > 1],
+    *EVERYWHERE.items(),
+    *[pytest.param(file, of, marks=pytest.mark.ci) for file, of in IN_CI.items()],
+    *[pytest.param(file, 1, marks=pytest.mark.deep) for file in (*EVERYWHERE, *IN_CI)],
 ]
 # The tests of a file, and what else in_batches.py takes; or programs of the fuzzer, from the first seed on, with each
 # array of memory as long as it is, so that one element more is seen; with a third argument, a pointer's type, every
@@ -90,8 +89,8 @@ sys.exit(in_batches.run(sys.argv[2:]))
 @pytest.mark.parametrize(
     ("name", "of"),
     [
-        pytest.param("gcc", 2, marks=pytest.mark.ci),
-        pytest.param("clang", 4, marks=pytest.mark.ci),
+        pytest.param("gcc", 4, marks=pytest.mark.ci),
+        pytest.param("clang", 8, marks=pytest.mark.ci),
         *[pytest.param(name, 1, marks=pytest.mark.deep) for name in ("gcc", "clang")],
     ],
 )
@@ -104,7 +103,7 @@ def test_values_hold_by_each_compiler(tmp_path: Path, name: str, of: int) -> Non
     assert " passed" in outcome([*by, "tests/backend/cpu/test_kernels.py"], PYTHONPATH=os.getcwd())
     if FOUND is not None and compiler._identity(shutil.which(name) or "") != FOUND.identity:
         # what the package itself takes compiles these in the table
-        assert " passed" in outcome([*by, ALONE, RANDOM], PYTHONPATH=os.getcwd())
+        assert " passed" in outcome([*by[:2], f"{ONE_OF}6", ALONE, RANDOM], PYTHONPATH=os.getcwd())
 
 
 @pytest.mark.parametrize(("file", "of"), TABLES)
@@ -138,8 +137,8 @@ def sanitized(folder: Path, *arguments: object) -> subprocess.CompletedProcess[s
 @pytest.mark.parametrize(
     ("first", "count"),
     [
-        pytest.param(0, 25, marks=pytest.mark.ci),
-        *[pytest.param(n, 250, marks=pytest.mark.deep) for n in range(25, 2025, 250)],
+        pytest.param(0, 15, marks=pytest.mark.ci),
+        *[pytest.param(n, 250, marks=pytest.mark.deep) for n in range(15, 2015, 250)],
     ],
 )
 def test_sanitizers_find_nothing_in_programs_of_the_fuzzer(tmp_path: Path, first: int, count: int) -> None:
@@ -148,7 +147,7 @@ def test_sanitizers_find_nothing_in_programs_of_the_fuzzer(tmp_path: Path, first
     assert "NumPy runs the kernels" not in done.stderr
 
 
-@pytest.mark.parametrize("of", [pytest.param(4, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("of", [pytest.param(8, marks=pytest.mark.ci), pytest.param(1, marks=pytest.mark.deep)])
 def test_sanitizers_find_nothing_in_random_kernels(tmp_path: Path, of: int) -> None:
     done = sanitized(tmp_path, RANDOM, f"{ONE_OF}{of}")
     assert " passed" in done.stdout, done.stdout[-5000:] + done.stderr
