@@ -46,7 +46,7 @@ def run(seeds: range, devices: Sequence[str], batch: int) -> list[Failure]:
 
 
 # A part's two rows one after the other: see `_known`. Mesa takes most of the time to compile for webgpu.
-ON_CPU = thinned([pytest.param(part, "cpu") for part in range(PARTS)], test=2, ci=2)
+ON_CPU = thinned([pytest.param(part, "cpu") for part in range(PARTS)], test=3, ci=3)
 ON_WEBGPU = thinned([pytest.param(part, "webgpu") for part in range(PARTS)], test=7, ci=7)
 FORCED = [k for k in KINDS if k != "FLAT"]
 OPTS = [
