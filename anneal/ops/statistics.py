@@ -441,9 +441,7 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """
     if x.ndim != 2:
         raise ShapeError(f"pdist: takes a matrix of points by coordinates, not shape {x.shape}")
-    _need_order(p)
-    first, second = np.triu_indices(x.shape[0], 1)
-    return (x[first] - x[second]).norm(p if x.shape[-1] else 1.0, 1)
+    return cdist(x, x, p)[np.triu_indices(x.shape[0], 1)]
 
 
 @function
