@@ -13,6 +13,7 @@ from anneal.errors import PositionError, ShapeError
 from anneal.ops import DTypeLike, family, function, in_place, reduce_loss
 from anneal.runtime import here, is_realized
 from anneal.tensor import Tensor, functional as F
+from anneal.transforms import scan
 from anneal.uop import Ints, by_rule
 
 Sizes = int | Sequence[int]
@@ -99,7 +100,7 @@ def ctc_loss(
         reduction: "mean" divides each loss by its target's length first. zero_infinity: what is impossible counts 0.
 
     The gradient is, as in torch, that of logits of which `log_probs` is the log_softmax: the chances are added to it,
-    which log_softmax takes away again. The forward recursion is unrolled over time. Raises ShapeError for lengths that
+    which log_softmax takes away again. Raises ShapeError for lengths that
     do not fit, PositionError for a blank and labels on the host that are no classes.
 
     >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
@@ -118,15 +119,7 @@ def ctc_loss(
     rows = _padded(targets, short, batch)
     _check_labels(targets, rows, short, blank, classes)
     labels = F.pad(rows.cast("int32").unsqueeze(2), (1, 0), value=blank).flatten(1).pad((0, 1), value=blank)  # 2s + 1
-    # from a label to the next one, unless they are equal
-    skips = Tensor(np.arange(labels.shape[1]) % 2 == 1, device=x.device) & labels.ne(labels.pad((2, -2), value=blank))
-    given = [x[t].gather(1, labels) for t in range(time)]
-    steps = Tensor(np.array(long), device=x.device).unsqueeze(1)
-    a = _begun(given[0], long, steps)
-    for t in range(1, time):
-        one, two = F.pad(a, (1, -1), value=_LOW), F.pad(a, (2, -2), value=_LOW)
-        following = Tensor.stack([a, one, skips.where(two, _LOW)], dim=0).logsumexp(0) + given[t]
-        a = (steps > t).where(following.clamp(min=_LOW), a)
+    a = _chances(x, labels, long)
     ends = np.array(short)
     places = 2 * ends[:, None] - [0, 1]  # of the last blank and of the label before it, if there is one
     last = a.gather(1, Tensor(np.maximum(places, 0), device=x.device))
@@ -141,6 +134,23 @@ def ctc_loss(
     if reduction == "mean":
         return (shown / Tensor(np.maximum(ends, 1), device=x.device).cast(shown.dtype)).mean()
     return reduce_loss(shown.squeeze(0) if single else shown, reduction)
+
+
+def _chances(x: Tensor, labels: Tensor, long: list[int]) -> Tensor:
+    """The logarithms of the chances of each beginning of the labels, blanks between them, after an example's steps."""
+    # from a label to the next one, unless they are equal
+    skips = Tensor(np.arange(labels.shape[1]) % 2 == 1, device=x.device) & labels.ne(labels.pad((2, -2)))
+    given = x.gather(2, labels.unsqueeze(0).expand(x.shape[0], *labels.shape))
+    steps = Tensor(np.array(long), device=x.device).unsqueeze(1)
+
+    def step(a: Tensor, now: tuple[Tensor, Tensor]) -> tuple[Tensor, None]:
+        one, two = F.pad(a, (1, -1), value=_LOW), F.pad(a, (2, -2), value=_LOW)
+        following = Tensor.stack([a, one, skips.where(two, _LOW)], dim=0).logsumexp(0) + now[0]
+        return (steps > now[1]).where(following.clamp(min=_LOW), a), None
+
+    turns = given[1:], Tensor(np.arange(1, x.shape[0]), device=x.device)
+    ends: Tensor = scan(step, _begun(given[0], long, steps), turns)[0]
+    return ends
 
 
 def _begun(first: Tensor, long: list[int], steps: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -77,7 +78,7 @@ class _Steps:
                     raise CompilerError("a loop's rows are not written in place")
                 self._written.update(map(id, over.values()))
             outputs = [over.get(n, s) for n, s in enumerate(outputs)]
-            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device, often=True)))
+            self.steps.append((Launch(plan, inputs, outputs), compiled(plan, device)))
             done = {u: buffer_leaf(s, u.shape) for u, s in zip(lazy, outputs, strict=True)}
         return [done.get(u, u) for u in uops]
 
@@ -90,6 +91,14 @@ class _Steps:
             raise ShapeError(f"{call.function.title}: finds a size, which it cannot do in the body of a loop")
         self.steps.append((call, planned_call(call, self.device)))
         return {}
+
+    def hurry(self) -> None:
+        """Compile the kernels for many runs."""
+        for n, (step, made) in enumerate(self.steps):
+            if isinstance(step, Launch):
+                self.steps[n] = step, compiled(step.plan, self.device, often=True)
+            else:
+                made.hurry()
 
     def bound(self, where: dict[int, Any], own: list[OpaqueBuffer], values: Sizes) -> Iterator[_Work]:
         """The calls of kernels, and other work, with the buffers of memory in `where`, by the storage's id; it is given
@@ -196,7 +205,29 @@ class BoundCall(Holding):
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
         self.values: Sizes = {}  # of the call's Variables
+        self._count()
         self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
+
+    def _count(self, *several: _Steps) -> None:
+        """Begin to count the turns of these steps, up to those after which it has run often."""
+        self._several = several
+        made = [row for steps in several for row in steps.steps]
+        self._within = [call for step, call in made if isinstance(step, HostCall)]
+        programs = [p for step, found in made if isinstance(step, Launch) for p in found]
+        self._left = [self.device.runs_before_often(programs) or math.inf]  # those that are bound have it, too
+
+    def _is_due(self) -> bool:
+        return self._left[0] <= 0 or True in [call._is_due() for call in self._within]
+
+    def hurry(self) -> None:
+        """Compile the kernels for many runs, and let go of what is bound to others."""
+        self._left[0] = math.inf
+        for steps in self._several:
+            steps.hurry()
+        with self.device.lock:
+            for call in self._kept.values():
+                call.close()
+            self._kept = {}
 
     def onto(self, inputs: Buffers, outputs: Buffers, values: Sizes) -> Self:
         """The same call bound to these buffers, with these values of its Variables."""
@@ -212,6 +243,8 @@ class BoundCall(Holding):
 
     def kept_onto(self, inputs: Storages, outputs: Storages, values: Sizes) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
+        if self._is_due():
+            self.hurry()
         given, taken = buffers_of(inputs), buffers_of(outputs)
         key = tuple(map(id, (*given, *taken)))
         with self.device.lock:
@@ -301,6 +334,7 @@ class _BoundLoop(BoundCall):
             roots.append(UOp(Op.UPDATE, r.dtype, (leaf, row, at), begins))
         self.carried = loop.parts(self.sources)[1]
         self.steps = _steps(roots, device, self.rows, self.carried)
+        self._count(self.steps, *filter(None, [self.condition]))
 
     def _forget(self) -> None:
         self.parts: dict[tuple[int, int], _Part] = {}  # by the number of turns, and the buffers of the first
@@ -362,6 +396,7 @@ class _BoundLoop(BoundCall):
                 self._part(rest, odd).run(self.values)
             for _ in range(times):
                 self._part(together, 0).run(self.values)
+            self._left[0] -= length
 
     def _run_while(self) -> None:
         odd = 0
@@ -370,6 +405,7 @@ class _BoundLoop(BoundCall):
             if not self.device.download(self.goes_on, 1, dtypes.bool_).item():
                 break
             self._part(1, odd).run(self.values)
+            self._left[0] -= 1
             odd = 1 - odd
         if odd:
             self._copy(self.pairs[1][1:], self.outputs)
@@ -395,6 +431,7 @@ class _BoundChoice(BoundCall):
         leaves, self.sources = _placeholders(call.body.parameters, device)
         results, n = applied(call.body, leaves), len(call.results)
         self.steps = [_Steps(way, device) for way in (results[:n], results[n:])]
+        self._count(*self.steps)
 
     def _forget(self) -> None:
         self.ways: list[_Part] = []
@@ -407,6 +444,7 @@ class _BoundChoice(BoundCall):
     def _run(self) -> None:
         first = self.device.download(self.inputs[0], 1, dtypes.bool_).item()
         self.ways[0 if first else 1].run(self.values)
+        self._left[0] -= 1
 
 
 class _BoundHostCall(BoundCall):
@@ -452,13 +490,15 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
 
 
 def bound(step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict[str, int]], None]) -> BoundCall:
-    """A call bound to its memory, with these values of its Variables: `run()` makes the call, and reports the values
-    that it finds.
+    """A call bound to its memory for many runs, with these values of its Variables: `run()` makes the call, and reports
+    the values that it finds.
 
     Args:
         step: a loop, a choice, or a call of the host.
     """
-    made = planned_call(step, device).onto(buffers_of(step.inputs), buffers_of(step.outputs), step.values)
+    planned = planned_call(step, device)
+    planned.hurry()
+    made = planned.onto(buffers_of(step.inputs), buffers_of(step.outputs), step.values)
     made.give(values)
     if isinstance(made, _BoundHostCall):
         made.tell = tell

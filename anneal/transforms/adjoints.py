@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, expand, filled, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape, shrink,
-    spread,
+    Pairs, expand, filled, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape,
+    shrink, spread,
 )  # fmt: skip
 from anneal.ops import running
 from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
@@ -112,11 +112,14 @@ def factors(g: UOp, x: UOp, y: UOp, how: tuple[Op, int, int]) -> UOp:
     """A factor of running products is in those that follow: in each with the product of the others.
 
     Those are the running product before the factor, and the factors between the two, over which a recurrence from the
-    end sums up. Nothing is divided, so zeros are factors like others, also for derivatives of this.
+    end sums up. Nothing is divided, so zeros are factors like others, also for derivatives of this. Behind a zero it is
+    zero, whatever else is there.
     """
     rows = [_rows(u, x, how) for u in (g, x, y)]
     after = _recurrence(_moved(flip(rows[1], (1,)), 1, 1), flip(rows[0], (1,)))
-    return reshape(flip(after, (1,)) * _moved(rows[2], 1, 1), x.shape)
+    terms = flip(after, (1,)) * _moved(rows[2], 1, 1)
+    zeros = _moved(running(rows[1].eq(0.0).cast(dtypes.int32), 1), 1, 0)
+    return reshape(by_rule("equal", zeros.eq(0).where(terms, 0.0), terms), x.shape)
 
 
 def multiplied(g: UOp, x: UOp, y: UOp, how: tuple[Op, int, int]) -> UOp:

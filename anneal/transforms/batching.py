@@ -176,7 +176,9 @@ def _scatter_add(y: UOp, sources: Nodes, batched: Flags, n: Size) -> UOp:
 
 # The names whose rules fit many examples: their arguments are axes, or the same for all. Another is opened.
 _AXES = frozenset(("first", "standardize"))
-_ALIKE = frozenset(("slope", "equal", "chosen", "beside", "exp", "inverse", "running", "share", "sorted", "sums"))
+_ALIKE = frozenset(
+    ("slope", "equal", "chosen", "beside", "exp", "inverse", "products", "running", "share", "sorted", "sums")
+)
 
 
 def _batch_function(function: GraphFunction, sources: Nodes, batched: Flags, n: Size, different: bool) -> Flagged:

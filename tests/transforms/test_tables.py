@@ -39,7 +39,9 @@ def test_every_call_by_name_has_a_tangent_and_a_form_for_many_examples() -> None
     rows, x = (UOp(Op.PARAM, dtypes.float32, (), (n, (2, 3))) for n in (0, 1))
     axes, running = dict.fromkeys(("first", "standardize"), (1,)), (Op.ADD, 3, 1)
     for name in names:
-        y = by_rule(name, rows, *[x] * _others(name), arguments=axes.get(name, running if name == "sums" else 1.0))
+        y = by_rule(
+            name, rows, *[x] * _others(name), arguments=axes.get(name, running if name in ("sums", "products") else 1.0)
+        )
         many = BATCHING[y.op](y, [stand_in(u.dtype, (4, *u.shape)) for u in y.src], [True] * len(y.src), 4)
         assert many.shape == (4, 2, 3)
         assert many.arg[0].arguments == ((2,) if name in axes else y.arg[0].arguments)

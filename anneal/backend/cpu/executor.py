@@ -32,9 +32,11 @@ from anneal.uop.sizes import Sizes, variables_of
 if TYPE_CHECKING:
     from anneal.backend.cpu.in_c import CKernels
 
-# The cost of compiling a kernel as C, in nanoseconds of NumPy's work until it pays; and that of a launch besides.
+# The cost of compiling a kernel as C, in nanoseconds of NumPy's work until it pays; and what a launch, and each call of
+# NumPy, takes besides.
 _COMPILING_NS = 150_000_000
 _LAUNCH_NS = 3_000
+_CALL_NS = 800
 # The fraction of a batch's work from which on matrix-vector products decide how it is run.
 _MOSTLY = 0.9
 
@@ -234,7 +236,7 @@ class CpuDevice(Device[Array]):
 
     def runs_before_often(self, programs: Sequence[Program]) -> int:
         # The search for a compiler comes after that many runs, so that a short program imports no code generator.
-        work = sum([p.worth + _LAUNCH_NS for p in programs if isinstance(p, CpuProgram)])
+        work = sum([p.worth + _LAUNCH_NS + _CALL_NS * p.calls for p in programs if isinstance(p, CpuProgram)])
         if settings.current().cpu != "auto" or not work:
             return 0
         return -(-_COMPILING_NS * len(set(programs)) // work)

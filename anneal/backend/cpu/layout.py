@@ -280,6 +280,11 @@ class CpuProgram(Program):
         return sum([x.worth for x in self._loops()])
 
     @functools.cached_property
+    def calls(self) -> int:
+        """The functions of NumPy that a run calls, if no loop goes block by block."""
+        return sum([len(x.loop.instrs) for x in self._loops()])
+
+    @functools.cached_property
     def gemv_worth(self) -> int:
         """Estimated nanoseconds of matrix-vector products, with what is computed in the same loops."""
         return sum([x.worth for x in self._loops() if x.product is not None and not x.product.n])

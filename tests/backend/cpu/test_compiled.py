@@ -180,10 +180,10 @@ import anneal as an
 from anneal.backend import get_device
 from anneal.backend.cpu import executor
 executor._COMPILING_NS = int(sys.argv[1])
-device, first = get_device("cpu"), 0
+device, first, step = get_device("cpu"), 0, eval("lambda w: " + sys.argv[3])
 w = an.tensor(np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32))
 for n in range(int(sys.argv[2])):
-    w = w - (w.tanh() * 3).sum(0, keepdim=True).sin() * 0.01
+    w = step(w)
     print(w.sum().item())
     if not first and 'kernels' in vars(device) and any(device.kernels._programs.values()):
         first = n
@@ -191,19 +191,29 @@ print(first)
 """
 
 
-def test_an_eager_loop_is_in_c_once_it_has_run_often(tmp_path: Path) -> None:
+STEPS = {
+    "ops": "w - (w.tanh() * 3).sum(0, keepdim=True).sin() * 0.01",
+    "a loop": "an.scan(lambda c, x: ((c + x.sin()) * 0.9, None), w, w.expand(3, 64, 64))[0]",
+    "loops in a loop": "an.fori_loop(0, 2, lambda i, c: an.fori_loop(0, 3, lambda j, d: d.tanh() * 1.1 + j, c), w)",
+    "a choice": "an.cond(w.sum() > 1e9, lambda w: w * 2, lambda w: (w.tanh() * 3).sin(), w)",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_eager_loop_is_in_c_once_it_has_run_often(tmp_path: Path, step: str) -> None:
     """Its runs are counted, not its time; so each process gives the same bits, whatever the cache has."""
     env = {**os.environ, "ANNEAL_CPU": "auto", "ANNEAL_CACHE": "1", "ANNEAL_CACHE_DIR": str(tmp_path)}
 
     def runs(compiling: int, steps: int) -> list[str]:
-        command = [sys.executable, "-c", LOOP, str(compiling), str(steps)]
+        command = [sys.executable, "-c", LOOP, str(compiling), str(steps), STEPS[step]]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
 
-    found = runs(100_000, 40)
+    pays = 1_000_000 if "loop" in step else 100_000  # a step has several turns
+    found = runs(pays, 40)
     first = int(found[-1])
     assert 3 < first < 40
-    assert runs(100_000, 40) == found
-    assert runs(100_000, first - 1)[-1] == "0"
+    assert runs(pays, 40) == found
+    assert runs(pays, first - 1)[-1] == "0"
     assert runs(10**12, 40)[-1] == "0"
 
 
