@@ -150,7 +150,8 @@ def has_twin(x: Handle) -> bool:
     storage = storage_of(x.uop)
     if storage is None or x.uop.op is Op.DETACH:
         return storage is not None
-    others: list[Any] = [storage.leaf and storage.leaf(), storage.owner()]
+    views = (x._base.root if x._base else x)._views or ()
+    others: list[Any] = [storage.leaf and storage.leaf(), storage.owner(), *[r() for r in views]]
     base = base_of(x.uop)
     for other in others:
         if other is not None and other is not x and other.late is None and base_of(other.uop) is base:

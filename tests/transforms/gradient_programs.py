@@ -481,6 +481,40 @@ for _name in ORDERS:
     ordered(_name)
 
 
+# -- others that show a leaf's memory ---------------------------------------------------------------------------------
+
+SIBLINGS = {
+    "detached": "x.detach()",
+    "data": "x.data",
+    "detached_twice": "x.detach().detach()",
+    "viewed": "x.view(2, 1).view(2)",
+    "a_view_of_a_detached_one": "x.detach().view(2)",
+    "cloned": "x.clone()",
+    "part": "x[:2]",
+}
+
+
+def sibling(name: str, late: bool) -> None:
+    """A program in which another tensor that shows a leaf's memory is used, before it is a leaf or (`late`) then."""
+
+    def f(T: Any, w: Any, v: Any, x: Any) -> list[Any]:
+        y = eval(SIBLINGS[name], {"x": x})
+        if not late:
+            used = y * v
+        leaf = x.detach().requires_grad_()
+        if late:
+            used = y * v
+        ((used + leaf) * w).sum().backward()
+        return [leaf.grad, w.grad, v.grad, y.requires_grad]
+
+    PROGRAMS[f"{name}{'_and_used_later' if late else ''}_beside_a_leaf"] = f
+
+
+for _name in SIBLINGS:
+    for _late in (False, True):
+        sibling(_name, _late)
+
+
 def main() -> None:
     import torch
 
