@@ -75,7 +75,7 @@ SOME = ("examples", "fuzz", "programs", "runtime", "training")
 
 
 def room_of(request: pytest.FixtureRequest, rooms: tuple[str, ...]) -> bool:
-    """Whether a test stands in one of the rooms."""
+    """True if the file of a test is in one of these folders of tests/."""
     path = request.path
     return path.is_relative_to(TESTS) and path.relative_to(TESTS).as_posix().startswith(tuple([f"{r}/" for r in rooms]))
 

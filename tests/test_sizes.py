@@ -35,7 +35,7 @@ ROOMS = {
 FEATURES: dict[str, dict[str, int]] = {
     "groups that a plateau has to take, counts of steps as torch has them": {"optim": 1},
     "scatters of rows, whose index is repeated along them, and gradients of running sums": {"ops": 2, "transforms": 2},
-    # a factor at a time, by a recurrence: 90 times as long as torch's in blocks
+    # a factor at a time, by a recurrence: in blocks they took 35 times as long as torch's
     "gradients of running products": {"transforms": 5},
     # each new length of a sequence waited for the compiler
     "loops whose kernels are NumPy's until they have run often; ctc_loss is one": {"runtime": 3, "nn": 1, "backend": 1},

@@ -100,8 +100,8 @@ def ctc_loss(
         reduction: "mean" divides each loss by its target's length first. zero_infinity: what is impossible counts 0.
 
     The gradient is, as in torch, that of logits of which `log_probs` is the log_softmax: the chances are added to it,
-    which log_softmax takes away again. Raises ShapeError for lengths that
-    do not fit, PositionError for a blank and labels on the host that are no classes.
+    which log_softmax takes away again. Raises ShapeError for lengths that do not fit, PositionError for a blank and
+    labels on the host that are no classes.
 
     >>> even = Tensor.full((4, 1, 3), 1 / 3).log()
     >>> round(ctc_loss(even, Tensor([[1, 2]]), [4], [2], reduction="none").item(), 4)
@@ -137,7 +137,9 @@ def ctc_loss(
 
 
 def _chances(x: Tensor, labels: Tensor, long: list[int]) -> Tensor:
-    """The logarithms of the chances of each beginning of the labels, blanks between them, after an example's steps."""
+    """The logarithms of the chances of each beginning of the labels, with blanks between them, after the steps that an
+    example has.
+    """
     # from a label to the next one, unless they are equal
     skips = Tensor(np.arange(labels.shape[1]) % 2 == 1, device=x.device) & labels.ne(labels.pad((2, -2)))
     given = x.gather(2, labels.unsqueeze(0).expand(x.shape[0], *labels.shape))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -407,7 +408,11 @@ def generate(text: str, name: str, named: bool = False) -> str:
         if 0 < counts[f"_{word}"] < 3:  # more have a name of their own
             code = re.sub(rf"\b_{word}\b", f"Op.{word}", code)
     words = set(re.findall(r"\w+", code))
-    lines = [f"from {module} import {', '.join(sorted(words & names))}" for module, names in file.uses.items()]
+    lines = [
+        f"from {module} import {part.rstrip(',')}"
+        for module, names in file.uses.items()
+        for part in textwrap.wrap(", ".join(sorted(words & names)), 107 - len(module))
+    ]
     header = [
         f'"""Generated from {name} by `python -m anneal.rewrite.generate`; edit that file, not this one."""',
         "# fmt: off",
@@ -416,7 +421,7 @@ def generate(text: str, name: str, named: bool = False) -> str:
         "from typing import Any",
         "",
         *_uop_imports(name, words),
-        *(line for line in lines if not line.endswith("import ")),
+        *lines,
         "",
         *(f"_{op} = Op.{op}" for op in ALL if f"_{op}" in words),
     ]

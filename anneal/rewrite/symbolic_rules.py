@@ -4,7 +4,8 @@
 from typing import Any
 
 from anneal.uop import Op, dtypes
-from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, leftover, ordered, quotient, remainder, unequal
+from anneal.rewrite.sums import compared, conjunction, disjunction, divided, equated, leftover, ordered, quotient
+from anneal.rewrite.sums import remainder, unequal
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE

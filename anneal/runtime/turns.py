@@ -201,23 +201,26 @@ class BoundCall(Holding):
     inputs: Buffers
     outputs: Buffers
     _ready = False
+    _several: Sequence[_Steps] = ()  # what it does
+    _within: Sequence[BoundCall] = ()  # the calls in that
 
     def __init__(self, device: AnyDevice) -> None:
         super().__init__(device)
         self.values: Sizes = {}  # of the call's Variables
-        self._count()
+        self._left = [math.inf]  # turns until it has run often; those that are bound have it, too
         self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
 
     def _count(self, *several: _Steps) -> None:
-        """Begin to count the turns of these steps, up to those after which it has run often."""
+        """Begin to count the turns of these steps."""
         self._several = several
         made = [row for steps in several for row in steps.steps]
         self._within = [call for step, call in made if isinstance(step, HostCall)]
         programs = [p for step, found in made if isinstance(step, Launch) for p in found]
-        self._left = [self.device.runs_before_often(programs) or math.inf]  # those that are bound have it, too
+        self._left = [self.device.runs_before_often(programs) or math.inf]
 
-    def _is_due(self) -> bool:
-        return self._left[0] <= 0 or True in [call._is_due() for call in self._within]
+    def turns_left(self) -> float:
+        """The turns until it, or a call within it, has run often; infinity where nothing is compiled for that."""
+        return min([self._left[0], *[call.turns_left() for call in self._within]])
 
     def hurry(self) -> None:
         """Compile the kernels for many runs, and let go of what is bound to others."""
@@ -243,7 +246,7 @@ class BoundCall(Holding):
 
     def kept_onto(self, inputs: Storages, outputs: Storages, values: Sizes) -> BoundCall:
         """The call bound to this memory, and kept: without jit a loop's memory takes turns, too."""
-        if self._is_due():
+        if self.turns_left() <= 0:
             self.hurry()
         given, taken = buffers_of(inputs), buffers_of(outputs)
         key = tuple(map(id, (*given, *taken)))
@@ -497,7 +500,8 @@ def bound(step: HostCall, device: AnyDevice, values: Sizes, tell: Callable[[dict
         step: a loop, a choice, or a call of the host.
     """
     planned = planned_call(step, device)
-    planned.hurry()
+    if planned.turns_left() < math.inf:
+        planned.hurry()
     made = planned.onto(buffers_of(step.inputs), buffers_of(step.outputs), step.values)
     made.give(values)
     if isinstance(made, _BoundHostCall):

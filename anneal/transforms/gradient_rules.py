@@ -6,7 +6,9 @@ from typing import Any
 
 from anneal.uop import Op, const, dtypes
 from anneal.ops.nodes import share
-from anneal.transforms.adjoints import around, begins, expanded, factors, first, flipped, following, gathered, max_left, nothing, part, part_at, permuted, placed, power_base, power_exponent, reduced, reshaped, scattered, side, standardized, updated, widest
+from anneal.transforms.adjoints import around, begins, expanded, factors, first, flipped, following, gathered, max_left
+from anneal.transforms.adjoints import nothing, part, part_at, permuted, placed, power_base, power_exponent, reduced
+from anneal.transforms.adjoints import reshaped, scattered, side, standardized, updated, widest
 
 _CONST = Op.CONST
 _WHERE = Op.WHERE

@@ -140,7 +140,7 @@ def test_derivatives_of_running_sums_are_running_sums(device: str) -> None:
 
 
 def test_derivatives_of_running_products_are_those_of_each_factor(device: str) -> None:
-    """In blocks, as a GPU has them, their gradient took 90 times as long as torch's on the cpu; by division it would be
+    """In blocks, as a GPU has them, their gradient took 35 times as long as torch's on the cpu; by division it would be
     nan or wrong where several factors are zero.
     """
     rng = np.random.default_rng(0)

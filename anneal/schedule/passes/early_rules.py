@@ -5,7 +5,8 @@ import math
 from typing import Any
 
 from anneal.uop import Op, UOp
-from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised, reduced_wide, summed_apart
+from anneal.schedule.passes.early_helpers import composed, has_products, is_identity, is_view, materialised
+from anneal.schedule.passes.early_helpers import reduced_wide, summed_apart
 from anneal.rewrite import value_of
 
 _ADD = Op.ADD
