@@ -17,11 +17,12 @@ from anneal.tensor import Tensor, functional as F
 from anneal.transforms import scan
 
 _KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-_LOOPED = 256  # steps that are a loop on the device; fewer are one graph
+_LOOPED, _LOOPED_GPU = 16, 256  # steps that are a loop on the device; fewer are one graph
 
 # A short sequence is unrolled: a step's graph grows with the time axis, and each step runs the same kernels. A long one
-# is a loop on the device, and so is one of symbolic length. A packed sequence runs to its longest; states of the
-# others stand still after their ends.
+# is a loop on the device, and so is one of symbolic length. A GPU takes a step of an unrolled sequence in two thirds of
+# the time, but a second or more to compile it: there each layer's first length is unrolled, and others are loops. A
+# packed sequence runs to its longest; states of the others stand still after their ends.
 
 
 class _Gated(Resettable):
@@ -85,6 +86,8 @@ class RNNBase(_Gated):
     >>> isinstance(nn.GRU(2, 3), RNNBase)
     True
     """
+
+    _unrolled: int | None = None  # the length that is one graph on a GPU
 
     @checked
     def __init__(
@@ -158,6 +161,7 @@ class RNNBase(_Gated):
             if s.shape != shape:
                 raise ShapeError(f"{name}: for x of this size a state has shape {shape}, not {s.shape}")
         last: list[list[Tensor]] = []
+        looped = self._looped(time, x.device)
         for layer in range(self.num_layers):
             if layer and self.dropout:
                 x = F.dropout(x, self.dropout, self.training)
@@ -174,7 +178,7 @@ class RNNBase(_Gated):
                         new = [now[1].where(n, old) for n, old in zip(new, state, strict=True)]
                     return new, new[0]
 
-                if not isinstance(time, int) or time >= _LOOPED:
+                if looped:
                     state, steps = scan(step, state, (given, there), reverse=way == 1)
                 else:
                     outputs = [None] * time
@@ -188,6 +192,14 @@ class RNNBase(_Gated):
         if single:
             return x.squeeze(1), [e.squeeze(1) for e in ends]
         return (x.transpose(0, 1) if self.batch_first else x), ends
+
+    def _looped(self, time: Any, device: str) -> bool:
+        """Whether so many steps are a loop on the device."""
+        if not isinstance(time, int) or time < _LOOPED or device == "cpu":
+            return not isinstance(time, int) or time >= _LOOPED
+        if self._unrolled is None:
+            self._unrolled = time
+        return time >= _LOOPED_GPU or time != self._unrolled
 
     @property
     def all_weights(self) -> list[list[Tensor]]:

@@ -22,9 +22,10 @@ from anneal.runtime.launch import Holding, buffers_in, buffers_of, compiled, new
 from anneal.runtime.nodes import buffer_leaf, is_realized, memory_of, storage_of
 from anneal.runtime.steps import Buffers, HostCall, Launch, Storages
 from anneal.uop import Known, Nodes, Op, Recent, Src, UOp, dtypes, toposort
-from anneal.uop.sizes import Sizes, Values, evaluator, most
+from anneal.uop.sizes import Size, Sizes, Values, evaluator, most
 
-_KEPT = 16  # bound calls of one loop: rounds take turns, and layers of one size are one loop
+_KEPT = 64  # bound calls of one loop: rounds take turns, and layers of one size are one loop
+_ROUNDED = 4096  # turns up to which lengths share kernels, which find slices in arrays of the next power of two
 _TOGETHER = 256  # calls of kernels that are bound, and submitted, together: several turns
 
 _Work = Any  # a program with its buffers, or a call that is bound
@@ -201,6 +202,7 @@ class BoundCall(Holding):
     inputs: Buffers
     outputs: Buffers
     _ready = False
+    _length: Size = 0  # of a loop
     _several: Sequence[_Steps] = ()  # what it does
     _within: Sequence[BoundCall] = ()  # the calls in that
 
@@ -208,7 +210,7 @@ class BoundCall(Holding):
         super().__init__(device)
         self.values: Sizes = {}  # of the call's Variables
         self._left = [math.inf]  # turns until it has run often; those that are bound have it, too
-        self._kept: dict[tuple[int, ...], BoundCall] = {}  # by the ids of the buffers
+        self._kept: dict[Any, BoundCall] = {}  # by the length, and the ids of the buffers
 
     def _count(self, *several: _Steps) -> None:
         """Begin to count the turns of these steps."""
@@ -230,7 +232,7 @@ class BoundCall(Holding):
         with self.device.lock:
             for call in self._kept.values():
                 call.close()
-            self._kept = {}
+            self._kept.clear()
 
     def onto(self, inputs: Buffers, outputs: Buffers, values: Sizes) -> Self:
         """The same call bound to these buffers, with these values of its Variables."""
@@ -249,7 +251,7 @@ class BoundCall(Holding):
         if self.turns_left() <= 0:
             self.hurry()
         given, taken = buffers_of(inputs), buffers_of(outputs)
-        key = tuple(map(id, (*given, *taken)))
+        key = self._length, *map(id, (*given, *taken))
         with self.device.lock:
             found = self._kept.get(key)
             if found and found.nbytes:
@@ -257,8 +259,9 @@ class BoundCall(Holding):
                 return found
             new = self.onto(given, taken, values)
             new.nbytes = sum([s.size * s.dtype.itemsize for s in (*inputs, *outputs)]) + 1
-            live = [(k, b) for k, b in self._kept.items() if b.nbytes and k != key]
-            self._kept = {**dict(live[1 - _KEPT :]), key: new}
+            for k in [k for k, b in self._kept.items() if not b.nbytes] or [*self._kept][: 1 - _KEPT]:
+                del self._kept[k]
+            self._kept[key] = new
             self.device.keep_idle(new)
             return new
 
@@ -315,7 +318,7 @@ class _BoundLoop(BoundCall):
 
     def __init__(self, loop: Loop, device: AnyDevice) -> None:
         super().__init__(device)
-        self.loop, self.count = loop, Storage(1, dtypes.int32, device.name)
+        self.loop, self._length, self.count = loop, loop.length, Storage(1, dtypes.int32, device.name)
         at, room, n = buffer_leaf(self.count, ()), most(loop.length), loop.carried
         constants, carried, slices = loop.parts(loop.body.parameters[1:])
         leaves, self.sources = _placeholders((*constants, *carried), device)
@@ -385,7 +388,7 @@ class _BoundLoop(BoundCall):
         return found
 
     def _run(self) -> None:
-        (length,) = evaluator((self.loop.length,))(self.values)
+        (length,) = evaluator((self._length,))(self.values)
         odd = length % 2
         start = np.full(1, length - 1 if self.loop.reverse else 0, np.int32)
         self.device.upload(self.pairs[odd][0], start)
@@ -484,11 +487,18 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
     function = step.function
     if not isinstance(function, DeviceCall):
         return _BoundHostCall(step, device)
-    key = function.free, device
+    length = function.length if isinstance(function, Loop) and not function.tests else None
+    general = function
+    if isinstance(length, int) and length <= _ROUNDED:
+        general = replace(function, length=1 << (length - 1).bit_length(), results=())
+    key = general.free, device
     found = _plans[key]
     if found is None:
         kind: Any = _BoundLoop if isinstance(function, Loop) else _BoundChoice
-        found = _plans[key] = kind(function, device)
+        found = _plans[key] = kind(general, device)
+    if general is not function:
+        found = copy(found)
+        found._length = length
     return found
 
 

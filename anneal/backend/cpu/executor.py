@@ -21,7 +21,7 @@ from anneal.backend.arrays import Array, numpy_dtype
 from anneal.backend.cpu.binding import BoundProgram
 from anneal.backend.cpu.layout import ALIGN, CpuProgram, SymbolicProgram
 from anneal.backend.cpu.primitives import SHARED, Step
-from anneal.backend.cpu.workers import CLaunch, CProgram, Workers, blas_obeys, numpy_settings, overlap, run_all
+from anneal.backend.cpu.workers import CLaunch, CProgram, Workers, apart, blas_obeys, numpy_settings, run_all
 from anneal.backend.device import Batch, Call, Device, Limits, Program, Timed
 from anneal.errors import RangeError, ShapeError
 from anneal.progress import work
@@ -76,10 +76,14 @@ class CpuBatch(Batch[Array]):
 
     def _bind(self, calls: Sequence[Call[Array]]) -> None:
         self.names = [p.name for p, _ in calls]
-        self._bound = [
-            self._device.bind(_chosen(p, self._values, not self._on_workers), buffers, self._values)
-            for p, buffers in calls
-        ]
+        made: dict[tuple[int, ...], BoundProgram | CLaunch] = {}  # turns of a loop are the same calls
+        self._bound = []
+        for p, buffers in calls:
+            key = id(p), *map(id, buffers)
+            if key not in made:
+                chosen = _chosen(p, self._values, not self._on_workers)
+                made[key] = self._device.bind(chosen, buffers, self._values)
+            self._bound.append(made[key])
         self._steps = list(itertools.chain.from_iterable(self._by_kernel()))
 
     def give(self, values: Sizes) -> None:
@@ -276,8 +280,9 @@ class CpuDevice(Device[Array]):
     def bind(self, program: Program, buffers: Sequence[Array], values: Sizes) -> BoundProgram | CLaunch:
         """A program on its buffers, for these values of variables."""
         if isinstance(program, CProgram):
-            if not overlap(program, buffers):
-                return CLaunch(program, tuple(buffers), self.arena((-1, ""), sum(program.scratch.values())), values)
+            if begins := apart(program, buffers):
+                scratch = self.arena((-1, ""), sum(program.scratch.values()))
+                return CLaunch(program, buffers, begins, scratch, values)
             program = _chosen(self._in_numpy(program.sink), values, False)
         assert isinstance(program, CpuProgram)
         key = (id(program), *map(id, buffers))

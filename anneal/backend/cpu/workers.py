@@ -14,6 +14,7 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -146,6 +147,18 @@ class CPart:
     library: Any = None
     head: str = ""
     text: str = ""
+    fixed: tuple[Array, int] | None = None
+
+    def placed(self) -> tuple[Array, int]:
+        """Memory for the sizes, and its address. All launches share it, unless variables are in the sizes."""
+        found = self.fixed
+        if found is None:
+            numbers = [s if isinstance(s, int) else 0 for s in self.sizes]
+            sizes = np.array(numbers, np.int32)
+            found = sizes, _address(sizes)
+            if list(self.sizes) == numbers:
+                self.fixed = found
+        return found
 
 
 class CProgram(Program):
@@ -162,6 +175,16 @@ class CProgram(Program):
         """The C of the parts."""
         return self._text(self.sink)
 
+    @cached_property
+    def functions(self) -> list[int]:
+        """The addresses of the functions of the parts."""
+        return [address(p.library[p.symbol]) for p in self.parts]
+
+    @cached_property
+    def written(self) -> set[int]:
+        """The slots that it writes."""
+        return {s.src[0].arg[0] for s in self.sink.src}
+
 
 class CLaunch:
     """A program in C bound to a set of buffers. `rows` are its rows in a table of launches, as pool.c reads it: the
@@ -169,36 +192,43 @@ class CLaunch:
 
     __slots__ = ("_sizes", "buffers", "program", "rows")
 
-    def __init__(self, program: CProgram, buffers: tuple[Array, ...], scratch: Array, values: Sizes) -> None:
+    def __init__(
+        self, program: CProgram, buffers: Sequence[Array], begins: Sequence[int], scratch: Array, values: Sizes
+    ) -> None:
         self.program, self.buffers = program, (*buffers, scratch)
-        places = {n: _address(b) for n, b in enumerate(buffers)}
+        places = dict(enumerate(begins))
         at = _address(scratch)
         for slot, size in program.scratch.items():
             places[slot] = at
             at += size
         self.rows: list[tuple[int, int, int, int]] = []
         self._sizes: list[tuple[CPart, Array, Array]] = []
-        for p in program.parts:
-            sizes = np.zeros(len(p.sizes), np.int32)
+        for p, function in zip(program.parts, program.functions, strict=True):
+            sizes, place = p.placed()
             # the function finds the sizes after the first in the last place
-            memory = np.array([*[places[s] for s in p.slots], _address(sizes) + sizes.itemsize], np.uint64)
-            self.rows.append((address(p.library[p.symbol]), _address(memory), _address(sizes), p.worth))
+            memory = np.array([*[places[s] for s in p.slots], place + sizes.itemsize], np.uint64)
+            self.rows.append((function, _address(memory), place, p.worth))
             self._sizes.append((p, sizes, memory))
         self.give(values)
 
     def give(self, values: Sizes) -> None:
         """Run with these values of variables."""
         for p, sizes, _ in self._sizes:
-            sizes[:] = evaluator(p.sizes)(values)
+            if p.fixed is None:
+                sizes[:] = evaluator(p.sizes)(values)
 
 
 def _address(x: Array) -> int:
     return x.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
-def overlap(program: CProgram, buffers: Sequence[Array]) -> bool:
-    """True if memory that the program writes is also that of another slot: its text takes slots to be apart."""
-    written = {s.src[0].arg[0] for s in program.sink.src}
+def apart(program: CProgram, buffers: Sequence[Array]) -> list[int]:
+    """Where the buffers begin; nothing if memory that the program writes is also that of another slot: its text takes
+    slots to be apart."""
     begins = [_address(b) for b in buffers]
     ends = [at + b.nbytes for at, b in zip(begins, buffers)]
-    return any(begins[n] < ends[w] and begins[w] < ends[n] for w in written for n in range(len(ends)) if n != w)
+    for w in program.written:
+        first, last = begins[w], ends[w]
+        if sum([at < last and first < end for at, end in zip(begins, ends)]) > (first < last):
+            return []
+    return begins
