@@ -39,6 +39,12 @@ FEATURES: dict[str, dict[str, int]] = {
     "gradients of running products": {"transforms": 5},
     # each new length of a sequence waited for the compiler
     "loops whose kernels are NumPy's until they have run often; ctc_loss is one": {"runtime": 3, "nn": 1, "backend": 1},
+    # each length was planned and compiled anew
+    "loops of other lengths share kernels, turns are bound once; a GPU unrolls a layer's first length": {
+        "runtime": 2,
+        "backend": 2,
+        "nn": 1,
+    },
     # gradients of leaves that changed, and were read under no_grad, were lost silently; leaves of leaves grew
     "gradients of leaves that change, and leaves of leaves": {"transforms": 1, "tensor": 1, "runtime": 2},
     # gradients of uses while a leaf was frozen, or of a tensor whose memory it shows, were added to it silently

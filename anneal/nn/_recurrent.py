@@ -194,7 +194,7 @@ class RNNBase(_Gated):
         return (x.transpose(0, 1) if self.batch_first else x), ends
 
     def _looped(self, time: Any, device: str) -> bool:
-        """Whether so many steps are a loop on the device."""
+        """True if so many steps are a loop on the device."""
         if not isinstance(time, int) or time < _LOOPED or device == "cpu":
             return not isinstance(time, int) or time >= _LOOPED
         if self._unrolled is None:

@@ -487,10 +487,12 @@ def planned_call(step: HostCall, device: AnyDevice) -> BoundCall:
     function = step.function
     if not isinstance(function, DeviceCall):
         return _BoundHostCall(step, device)
-    length = function.length if isinstance(function, Loop) and not function.tests else None
     general = function
-    if isinstance(length, int) and length <= _ROUNDED:
-        general = replace(function, length=1 << (length - 1).bit_length(), results=())
+    length = function.length if isinstance(function, Loop) and not function.tests else None
+    if isinstance(function, Loop) and isinstance(length, int) and length <= _ROUNDED:
+        room, n = 1 << (length - 1).bit_length(), function.carried
+        rows = [((room, *shape[1:]), dtype) for shape, dtype in function.results[n:]]
+        general = replace(function, length=room, results=(*function.results[:n], *rows))
     key = general.free, device
     found = _plans[key]
     if found is None:

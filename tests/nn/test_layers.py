@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import anneal as an
 from anneal import nn
 from anneal.backend import get_device
 from anneal.errors import ShapeError
@@ -111,6 +112,28 @@ def test_recurrent_layers_are_torchs(name: str, device: str) -> None:
     for a, b in zip(last, end, strict=True) if pair else [(last, end)]:
         np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-4, atol=1e-5)
     agree(ours, theirs, got, want, x, tx)
+
+
+def test_a_gpu_unrolls_the_first_length_of_a_layer_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unrolled sequence is compiled for a second or more, which other lengths had to wait for, too."""
+    looped: list[int] = []
+
+    def scan(f: Any, init: Any, xs: Any, **settings: Any) -> Any:
+        looped.append(xs[0].shape[0])
+        return an.scan(f, init, xs, **settings)
+
+    monkeypatch.setattr("anneal.nn._recurrent._LOOPED", 3)
+    monkeypatch.setattr("anneal.nn._recurrent._LOOPED_GPU", 6)
+    monkeypatch.setattr("anneal.nn._recurrent.scan", scan)
+    layer, lengths = nn.GRU(2, 3), (2, 4, 4, 5, 2, 4, 6)
+    x = np.random.default_rng(0).standard_normal((6, 1, 2)).astype(np.float32)
+    found = {
+        device: [layer.to(device)(Tensor(x[:n], device=device))[0].numpy() for n in lengths]
+        for device in ("webgpu", "cpu")
+    }
+    assert looped == [5, 6, 4, 5, 6]  # what it did before is known
+    for a, b in zip(found["webgpu"], found["cpu"], strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["RNN, relu, two layers", "GRU, both ways", "LSTM, both ways, two layers"])

@@ -440,6 +440,51 @@ def test_as_many_plans_for_any_number_of_turns() -> None:
     assert plans(200) == plans(7) > 2
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("device", ["cpu", "webgpu"])
+def test_loops_of_other_lengths_share_kernels(device: str, reverse: bool) -> None:
+    """Each length was planned, compiled and counted anew. Arrays of several lengths have the same memory in turn."""
+    turns._plans.clear()
+    w = Tensor(array(3, 3, scale=0.3), device=device, requires_grad=True)
+    for count in (9, 16, 12, 9, 0, 10):
+        given, rows, h = array(count, 3, seed=count), [], Tensor(np.zeros(3, np.float32), device=device)
+        for x in given[::-1] if reverse else given:
+            rows.append(h := an.tanh(h @ w + Tensor(x, device=device)))
+        rows = rows[::-1] if reverse else rows
+        last, made = an.scan(
+            lambda h, x: (an.tanh(h @ w + x),) * 2,
+            an.zeros(3, device=device),
+            Tensor(given, device=device),
+            None,
+            reverse,
+        )
+        near([last, list(made)], [h, rows])
+        if count:
+            grads = [an.autograd.grad(an.stack(t).sum(), [w]) for t in ([last, *made], [h, *rows])]
+            near(*grads)
+        assert {plan.loop.length for plan in turns._plans.values()} == {16}
+        # forward for values and for gradients, and the reverse, of the state or of rows
+        assert len(turns._plans) <= 4
+
+
+def test_turns_of_all_lengths_count_until_c_pays(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns._plans.clear()
+    monkeypatch.setattr(type(get_device("cpu")), "runs_before_often", lambda self, programs: 40)
+    hurried = []
+    monkeypatch.setattr(turns._Steps, "hurry", lambda self: hurried.append(self))
+    for count in (9, 12, 10, 9, 11):
+        an.scan(lambda h, x: (an.tanh(h + x), None), an.zeros(3), Tensor(array(count, 3)))[0].realize()
+    assert len(hurried) == 1
+
+
+def test_turns_that_are_the_same_calls_are_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, bound = get_device("cpu"), []
+    bind = cpu.bind
+    monkeypatch.setattr(cpu, "bind", lambda *given: bound.append(given) or bind(*given))
+    an.scan(lambda h, x: (an.tanh(h * 2 + x), None), an.zeros(5), Tensor(array(60, 5)))[0].realize()
+    assert 1 <= len(bound) < 15
+
+
 def test_a_loop_without_rows_takes_the_memory_of_what_it_carries() -> None:
     cpu = get_device("cpu")
     cpu.empty_cache()  # of other tests: a larger piece that is kept would be counted whole

@@ -223,8 +223,8 @@ def _address(x: Array) -> int:
 
 
 def apart(program: CProgram, buffers: Sequence[Array]) -> list[int]:
-    """Where the buffers begin; nothing if memory that the program writes is also that of another slot: its text takes
-    slots to be apart."""
+    """The addresses of the buffers; none if memory that the program writes is also that of another slot: its text
+    takes slots to be apart."""
     begins = [_address(b) for b in buffers]
     ends = [at + b.nbytes for at, b in zip(begins, buffers)]
     for w in program.written:
