@@ -482,12 +482,11 @@ def embedding_bag(
     counts = Tensor.ones(*input.shape, dtype="bool", device=input.device)
     if padding_idx is not None:
         counts = input != padding_idx % weight.shape[0]
-    if offsets is None:  # (bags, 1, n): each row of input is one bag
-        return _bags(rows, counts.unsqueeze(1), mode).squeeze(1)
-    if not include_last_offset:
-        offsets = Tensor.cat([offsets, Tensor([input.shape[0]], dtype=offsets.dtype, device=offsets.device)])
-    at, bounds = Tensor.arange(input.shape[0], device=input.device), offsets.unsqueeze(1)
-    return _bags(rows, (at >= bounds[:-1]) & (at < bounds[1:]) & counts, mode)
+    if offsets is None:
+        return _bags(rows, counts, mode)
+    ends = offsets.shape[0] - include_last_offset
+    bag = offsets.searchsorted(Tensor.arange(input.shape[0], device=input.device), right=True) - 1
+    return _parts(rows, ((bag >= 0) & counts).where(bag.minimum(ends), ends), ends, mode)
 
 
 def check_bags(name: str, mode: str) -> None:
@@ -496,11 +495,19 @@ def check_bags(name: str, mode: str) -> None:
         raise ShapeError(f'{name}: mode is "sum", "mean" or "max", not {mode!r}')
 
 
-def _bags(rows: Tensor, member: Tensor, mode: str) -> Tensor:
-    """Rows (..., n, width) by which of them each bag has, (..., bags, n): (..., bags, width)."""
+def _bags(rows: Tensor, counts: Tensor, mode: str) -> Tensor:
+    """Rows (bags, n, width), and which of them count, (bags, n): (bags, width)."""
+    inside = counts.unsqueeze(-1)
     if mode == "max" and 0 not in rows.shape:
-        inside = member.unsqueeze(-1).where(rows.unsqueeze(-3), -math.inf).amax(-2)
-        return member.any(-1, keepdim=True).where(inside, 0.0)
-    shares = member.cast(rows.dtype)
-    total = shares @ rows
-    return total if mode == "sum" else total / shares.sum(-1, keepdim=True).clamp(min=1)
+        return inside.any(-2).where(inside.where(rows, -math.inf).amax(-2), 0.0)
+    total = inside.where(rows, 0.0).sum(-2)
+    return total if mode == "sum" else total / counts.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _parts(rows: Tensor, bag: Tensor, bags: int, mode: str) -> Tensor:
+    """Rows (n, width) and the number of the bag of each, `bags` for one that is in none: (bags, width)."""
+    none = Tensor.zeros(bags + 1, rows.shape[1], dtype=rows.dtype, device=rows.device)
+    if mode == "max":
+        return none.index_reduce(0, bag, rows, "amax", include_self=False)[:bags]
+    total = none.index_add(0, bag, rows)[:bags]
+    return total if mode == "sum" else total / bag.bincount(minlength=bags + 1)[:bags, None].clamp(min=1)

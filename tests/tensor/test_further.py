@@ -258,6 +258,21 @@ def test_bags_of_nothing_are_zeros() -> None:
         )
 
 
+def test_a_bag_is_of_its_own_rows_alone() -> None:
+    """Each was a sum of all rows, most of them times 0: 100 times as long, and nan where any row was."""
+    table = Tensor([[1.0, 2.0], [3.0, -4.0], [math.nan, math.nan]], requires_grad=True)
+    flat, starts = Tensor([1, 0, 1, 2, 0, 1]), Tensor([1, 3, 4, 4])
+    bag = an.nn.functional.embedding_bag
+    for mode, want in {"sum": [4.0, -2.0], "mean": [2.0, -1.0], "max": [3.0, 2.0]}.items():
+        several = bag(flat, table, starts, mode=mode, include_last_offset=True)  # before, and behind, no bag
+        assert several[::2].tolist() == [want, [0.0, 0.0]]
+        assert several[1].isnan().all().item()
+        without = bag(Tensor([[2, 0, 1]]), table, mode=mode, padding_idx=2)
+        assert without.tolist() == bag(flat[3:], table, Tensor([0]), mode=mode, padding_idx=2).tolist() == [want]
+    (slopes,) = an.autograd.grad(bag(flat, table, starts, mode="sum").sum(), [table])
+    assert slopes.tolist() == [[2.0, 2.0], [2.0, 2.0], [1.0, 1.0]]
+
+
 def test_a_slice_of_zeros_keeps_its_slope_in_float16() -> None:
     """Its length, 0, plus what keeps a quotient finite, has a reciprocal beyond float16."""
     x = Tensor([[0.0, 0.0], [3.0, 4.0]], dtype="float16", requires_grad=True)
