@@ -37,6 +37,13 @@ FEATURES: dict[str, dict[str, int]] = {
     "scatters of rows, whose index is repeated along them, and gradients of running sums": {"ops": 2, "transforms": 2},
     # a factor at a time, by a recurrence: in blocks they took 35 times as long as torch's
     "gradients of running products": {"transforms": 5},
+    # pools whose size divides none, bags by offsets and products took up to 700 times as long as torch's
+    "pools, bags, modes and products whose work grew with the square of a row": {"ops": 3},
+    # an index for each element was computed; gradients were scatters, which are NumPy's and, on a GPU, sorts
+    "places along an axis as one call of NumPy, and gradients of windows without scatters": {
+        "backend": 3,
+        "transforms": 4,
+    },
     # each new length of a sequence waited for the compiler
     "loops whose kernels are NumPy's until they have run often; ctc_loss is one": {"runtime": 3, "nn": 1, "backend": 1},
     # each length was planned and compiled anew

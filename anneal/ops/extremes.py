@@ -450,21 +450,23 @@ _LOG_SUM_EXP = _Fold(lambda _: -math.inf, _log_sum_exp, _log_add_exp)
 def _scan(u: UOp, fold: _Fold) -> UOp:
     """Running `fold` along the last axis: inside blocks of 32, then over the blocks' totals, and so on up.
 
-    Work and memory stay at 32 times the length, where the plain triangle would need its square.
+    Work and memory stay at 32 times the length, where the plain triangle would need its square. Blocks are of 8 where
+    each of these terms is an exponential.
     """
+    block = _BLOCK if isinstance(fold.join, Op) else 8
     fill = fold.nothing(u.dtype)
     *rest, n = u.shape
-    blocks = -(-n // _BLOCK)
+    blocks = -(-n // block)
     if blocks == 1:
         return _triangle(u, fold, fill)
-    u = filled(u, ((0, blocks * _BLOCK - n),), fill)
-    inside = _triangle(reshape(u, (*rest, blocks, _BLOCK)), fold, fill)
-    last = shrink(inside, ((_BLOCK - 1, _BLOCK),))
+    u = filled(u, ((0, blocks * block - n),), fill)
+    inside = _triangle(reshape(u, (*rest, blocks, block)), fold, fill)
+    last = shrink(inside, ((block - 1, block),))
     done = _scan(reshape(last, (*rest, blocks)), fold)
     # each block goes on from the total of the blocks before it
     before = filled(shrink(done, ((0, blocks - 1),)), ((1, 0),), fill)
     carried = broadcast(reshape(before, (*rest, blocks, 1)), inside.shape)
-    return shrink(reshape(fold.join(carried, inside), (*rest, blocks * _BLOCK)), ((0, n),))
+    return shrink(reshape(fold.join(carried, inside), (*rest, blocks * block)), ((0, n),))
 
 
 def _triangle(u: UOp, fold: _Fold, fill: Number) -> UOp:

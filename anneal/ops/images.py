@@ -17,7 +17,7 @@ from anneal.names import Tensor
 from anneal.ops.arguments import function, need_float
 from anneal.ops.elementwise import beside
 from anneal.ops.indexing import gathered
-from anneal.ops.nodes import FLOAT32, INT32, broadcast, expand, iota, reshape, resized, row_shape, thin_out
+from anneal.ops.nodes import FLOAT32, INT32, broadcast, iota, picked, reshape, row_shape, thin_out
 from anneal.ops.pooling import Sizes, per_axis, pooled
 from anneal.uop import DType, Op, UOp, const, dtypes
 
@@ -199,9 +199,7 @@ def _places(m: int, first: Fraction, step: Fraction, dtype: DType) -> tuple[UOp,
 def _picked(x: Tensor, axis: int, place: UOp, n: int) -> Tensor:
     """The elements of an axis at `place`, the ends standing for what lies beyond them."""
     place = Op.MIN(Op.MAX(place, const(INT32, 0)), const(INT32, n - 1))
-    m = place.shape[0] if place.shape else 1
-    index = reshape(broadcast(place, (m,)), row_shape(m, axis, x.ndim))
-    return gathered(x, axis, expand(index, resized(x.shape, axis, m)))
+    return x._new(picked(x.uop, axis, place if place.shape else reshape(place, (1,))))
 
 
 def keys_kernel(d: Any, near: bool, a: float = -0.75) -> Any:

@@ -250,7 +250,7 @@ def roll(
         back = -shift
         if type(shift) is Varying and isinstance(n, int):
             places = iota(n) + broadcast(const(INT32, back % n), (n,))
-            u = nodes.moved(nodes.take_rows(nodes.moved(u, at, 0), places % n), 0, at)
+            u = nodes.picked(u, at, places % n)
             continue
         if most(n) < 2 or shift == 0 or (isinstance(n, int) and shift % n == 0):
             continue

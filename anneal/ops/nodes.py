@@ -130,6 +130,11 @@ def cut(x: UOp, axis: int, begin: Size, end: Size) -> UOp:
     return shrink(x, tuple([(begin, end) if i == axis else (0, n) for i, n in enumerate(x.shape)]))
 
 
+def earlier(x: UOp, by: int, fill: int) -> UOp:
+    """The elements so many places earlier along axis 1 of three, and `fill` before the first."""
+    return filled(shrink(x, ((0, x.shape[1] - by), (0, x.shape[2]))), ((by, 0), (0, 0)), fill)
+
+
 def flip(x: UOp, axes: Ints) -> UOp:
     """`x` reversed along `axes`."""
     return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
@@ -216,9 +221,16 @@ def take_rows(u: UOp, index: UOp) -> UOp:
     return reshape(UOp(Op.GATHER, u.dtype, (u, flat), 0), (*index.shape, *rest))
 
 
+def picked(u: UOp, axis: int, index: UOp) -> UOp:
+    """The elements `index` (any shape, int32, counted from 0) of an axis, with the index's axes in its place."""
+    shape, n = u.shape, math.prod(index.shape)
+    flat = broadcast(reshape(index, row_shape(n, axis, len(shape))), resized(shape, axis, n))
+    return reshape(UOp(Op.GATHER, u.dtype, (u, flat), axis), resized(shape, axis, *index.shape))
+
+
 def span(u: UOp, axis: int, begin: UOp, size: int) -> UOp:
     """The given number of elements of an axis from a place in memory on."""
-    return moved(take_rows(moved(u, axis, 0), iota(size) + broadcast(begin, (size,))), 0, axis)
+    return picked(u, axis, iota(size) + broadcast(begin, (size,)))
 
 
 def wrapped(index: UOp, n: int) -> UOp:

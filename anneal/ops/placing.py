@@ -17,7 +17,7 @@ from anneal.ops.indexing import added_rows, by_rows, index_node, places, scatter
 from anneal.ops.inputs import wholes
 
 from anneal.ops.nodes import (  # isort: skip
-    BOOL, INT32, broadcast, inverse, iota, lay_out, numbered, pad, permute, put_rows, reduce_node, reshape, resized,
+    BOOL, FLOAT32, INT32, broadcast, flip, inverse, iota, lay_out, numbered, pad, permute, put_rows, reshape, resized,
     row_shape, shrink, sum_into, take_rows,
 )  # fmt: skip
 from anneal.ops.operators import parsed
@@ -36,8 +36,7 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
     """This tensor with all src[i, j] whose index is k reduced into place [k, j] (dim=0).
 
     `reduce` is "sum", "prod", "mean", "amax" or "amin". Without `include_self` what stood in a place that is
-    written does not count. Equal extremes share the gradient evenly; "prod" takes work for each pair of a
-    place and an element.
+    written does not count. Equal extremes share the gradient evenly.
 
     >>> from anneal.tensor import Tensor
     >>> Tensor([1.0, 2.0]).scatter_reduce(0, Tensor([0, 0, 1]), Tensor([5.0, 7.0, -1.0]), "amax")
@@ -67,12 +66,9 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             terms = count + 1 if include_self else Op.MAX(count, const(INT32, 1))
             out = alu(Op.DIV if dtype.is_float else Op.IDIV, (out, terms.cast(dtype)))
     elif reduce == "prod":
-        pairs = (v, n, width)
-        here = broadcast(reshape(i, (1, n, 1)), pairs).eq(numbered(pairs, 0))
-        terms = here.where(broadcast(reshape(value, (1, n, width)), pairs), 1)
-        product = reduce_node(terms, Op.MUL, (1,), False)
-        base = u if include_self else hit.where(const(dtype, 1), u)
-        out = base * product
+        wide = FLOAT32 if dtype.is_narrow else dtype
+        product = UOp(Op.SCATTER_ADD, wide, _products(i, value.cast(wide)), (v,)).cast(dtype)
+        out = hit.where(u * product if include_self else product, u)
     else:
         u, value, hit = reshape(u, (v,)), reshape(value, (n,)), reshape(hit, (v,))
         # The least is the largest of what is turned round.
@@ -91,6 +87,26 @@ def scatter_reduce(x: Tensor, dim: int, index: Any, src: Any, reduce: str, inclu
             sums = mine.where(u, zero) + sum_into(i, theirs.where(value, zero), v)
             out = by_rule("equal", out, sums / total.cast(dtype))
     return x._new(reshape(out, x.shape), given)
+
+
+def _products(i: UOp, value: UOp) -> tuple[UOp, UOp]:
+    """The product of the rows of `value` (n, width) for each number in `i` (n,), where this number is the last of its
+    kind in order, and these numbers, -1 elsewhere.
+
+    Each row is multiplied by the one 1, 2, 4, ... places before it, if they go to one place.
+    """
+    n, step = value.shape[0], 1
+    if not n:
+        return i, value
+    order = nodes.sorting(i)
+    placed = reshape(take_rows(i, order), (1, n, 1))
+    value = reshape(take_rows(value, order), (1, *value.shape))
+    while step < n:
+        same = broadcast(placed.eq(nodes.earlier(placed, step, -1)), value.shape)
+        value = same.where(value * nodes.earlier(value, step, 0), value).then(Op.CONTIGUOUS)
+        step *= 2
+    following = nodes.earlier(flip(placed, (1,)), 1, -1)
+    return reshape(placed.ne(flip(following, (1,))).where(placed, -1), (n,)), reshape(value, value.shape[1:])
 
 
 @_in_place("autocast=widest")

@@ -10,8 +10,8 @@ from anneal.names import Tensor
 from anneal.ops.arguments import family, function, need_float
 
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, broadcast, expand, filled, head, iota, named, numbered, pad, permute, reduce_axis, reduce_node, reshape,
-    row_shape,
+    Pairs, broadcast, expand, filled, head, iota, named, numbered, pad, permute, picked, reduce_axis, reduce_node,
+    reshape, row_shape,
 )  # fmt: skip
 from anneal.ops.reduce import root, size_power
 from anneal.uop import Ints, Op, UOp, by_rule, const
@@ -276,14 +276,15 @@ def pooled(u: UOp, axis: int, m: int, op: Op, wants: bool = False) -> UOp:
     if n % m == 0:
         chosen = reshape(u, (*lead, m, n // m, *tail))
     else:
-        row, column = iota(m, 0, 2), numbered((m, n), 1)
+        row, inside = iota(m, 0, 2), (m, (n + 2 * m - math.gcd(n, m) - 1) // m)
         first = row * n // m
         last = (row * n + (n + m - 1)) // m
-        beyond = (column < broadcast(first, (m, n))) | (column >= broadcast(last, (m, n)))
-        full = (*lead, m, n, *tail)
-        beyond = reshape(beyond, (*[1] * axis, m, n, *[1] * len(tail)))
-        nothing = const(u.dtype, 0 if op is Op.ADD else u.dtype.min)
-        chosen = expand(beyond, full).where(nothing, expand(reshape(u, (*lead, 1, n, *tail)), full))
+        place = broadcast(first, inside) + numbered(inside, 1)
+        within = Op.MIN(place, broadcast(last - 1, inside))  # of the largest, the last one counts again
+        chosen = picked(u, axis, within)
+        if op is Op.ADD:
+            mine = expand(reshape(place.eq(within), (*[1] * axis, *inside, *[1] * len(tail))), chosen.shape)
+            chosen = mine.where(chosen, 0)
     out = reduce_node(chosen, op, (axis + 1,), False)
     if op is Op.MAX:
         return first_of_largest(out, chosen, (axis + 1,)) if wants else out

@@ -16,7 +16,7 @@ from anneal.ops.elementwise import beside, choose, floats_of, real_node, standin
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
-from anneal.ops.nodes import Number, iota, row_shape
+from anneal.ops.nodes import Number, iota, numbered, row_shape
 from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import const, dtypes, promote
 
@@ -347,8 +347,10 @@ def mode(x: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
         raise PositionError(f"shape {x.shape} has nothing to choose from along axis {dim}")
     values, places = x.sort(at)
     rows, where = values.movedim(at, -1), places.movedim(at, -1)
-    times = rows.unsqueeze(-1).eq(rows.unsqueeze(-2)).sum(-1)
-    best = times.argmax(-1, keepdim=True)  # the first: the smallest value
+    here = x._new_plain(numbered(rows.shape, x.ndim - 1))
+    other = rows.ne(rows.roll(1, -1)) | here.eq(0)
+    first = other.where(here, 0).cummax(axis=-1)  # of each run of equal ones
+    best = taken(first, (here - first).argmax(-1, keepdim=True))  # the longest, of several the first: the smallest
     value, place = (taken(x, best).movedim(-1, at) for x in (rows, where))
     return _at_one(value, place, at, keepdim)
 

@@ -5,19 +5,28 @@ Every function takes `g`, the cotangent of node `y`, and gives what it contribut
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Sequence
 
+import numpy as np
+
+from anneal.backend import MEANINGS, Array
+
 from anneal.ops.nodes import (  # isort: skip
-    Pairs, expand, filled, flip, iota, is_looked_up, kept_within, pad, permute, reciprocal, reduce_axis, reshape,
-    shrink, spread,
+    Pairs, broadcast, earlier, expand, flip, iota, is_looked_up, kept_within, numbered, pad, permute, picked,
+    reciprocal, reduce_axis, reduce_node, reshape, shrink, spread, take_rows,
 )  # fmt: skip
 from anneal.ops import running
-from anneal.uop import Ints, Op, UOp, by_rule, const, dtypes, promote
+from anneal.uop import ALU, Ints, Op, UOp, by_rule, const, dtypes, promote, toposort
 from anneal.uop.sizes import Size, divided_size, most, product
 
 _PLACES = 16  # of a small window
+_TOGETHER = 4  # places where one element is read, in a row
+_ROW = (Op.IOTA, Op.CONST, Op.RESHAPE, Op.EXPAND, Op.ADD, Op.SUB, Op.MUL, Op.IDIV, Op.MOD, Op.MAX, Op.MIN)
+_COMPARED = 1 << 20  # places, each with each element, to find where an element was read
 
 
 # -- movement -----------------------------------------------------------------------------------------------------
@@ -116,27 +125,22 @@ def factors(g: UOp, x: UOp, y: UOp, how: tuple[Op, int, int]) -> UOp:
     zero, whatever else is there.
     """
     rows = [_rows(u, x, how) for u in (g, x, y)]
-    after = _recurrence(_moved(flip(rows[1], (1,)), 1, 1), flip(rows[0], (1,)))
-    terms = flip(after, (1,)) * _moved(rows[2], 1, 1)
-    zeros = _moved(running(rows[1].eq(0.0).cast(dtypes.int32), 1), 1, 0)
+    after = _recurrence(earlier(flip(rows[1], (1,)), 1, 1), flip(rows[0], (1,)))
+    terms = flip(after, (1,)) * earlier(rows[2], 1, 1)
+    zeros = earlier(running(rows[1].eq(0.0).cast(dtypes.int32), 1), 1, 0)
     return reshape(by_rule("equal", zeros.eq(0).where(terms, 0.0), terms), x.shape)
 
 
 def multiplied(g: UOp, x: UOp, y: UOp, how: tuple[Op, int, int]) -> UOp:
     """The tangent of running products: each step has that of a product of two."""
     rows = [_rows(u, x, how) for u in (g, x, y)]
-    return reshape(_recurrence(rows[1], rows[0] * _moved(rows[2], 1, 1)), x.shape)
+    return reshape(_recurrence(rows[1], rows[0] * earlier(rows[2], 1, 1)), x.shape)
 
 
 def _rows(u: UOp, x: UOp, how: tuple[Op, int, int]) -> UOp:
     """A node of x's shape, or of one number, with the axis of a running reduction as the second of three."""
     _, n, after = how
     return reshape(spread(u, x.shape), (x.size // (n * after), n, after))
-
-
-def _moved(u: UOp, by: int, fill: int) -> UOp:
-    """The elements so many places earlier along axis 1, and `fill` before the first."""
-    return filled(shrink(u, ((0, u.shape[1] - by), (0, u.shape[2]))), ((by, 0), (0, 0)), fill)
 
 
 def _recurrence(a: UOp, b: UOp) -> UOp:
@@ -147,8 +151,8 @@ def _recurrence(a: UOp, b: UOp) -> UOp:
     """
     step = 1
     while step < b.shape[1]:
-        b = (b + a * _moved(b, step, 0)).then(Op.CONTIGUOUS)
-        a = (a * _moved(a, step, 0)).then(Op.CONTIGUOUS)
+        b = (b + a * earlier(b, step, 0)).then(Op.CONTIGUOUS)
+        a = (a * earlier(a, step, 0)).then(Op.CONTIGUOUS)
         step *= 2
     return b
 
@@ -297,6 +301,8 @@ def gathered(g: UOp, x: UOp, index: UOp, axis: int) -> UOp:
     """
     shape = index.shape
     g = spread(g, shape)
+    if (found := _in_order(g, x, index, axis)) is not None:
+        return found
     repeats = index.op is Op.EXPAND
     row = [
         i
@@ -318,6 +324,33 @@ def gathered(g: UOp, x: UOp, index: UOp, axis: int) -> UOp:
     total = UOp(Op.SCATTER_ADD, g.dtype, (reshape(rows, (n,)), value), (height,))
     order = [*lead, *row]
     return permute(reshape(total, tuple([x.shape[i] for i in order])), _inverse(order))
+
+
+def _in_order(g: UOp, x: UOp, index: UOp, axis: int) -> UOp | None:
+    """The same for places along one axis that rise and follow from sizes alone, as those of windows and of images in
+    another size do: each element has those few of `g` that stand together where it was read. None for other places.
+    """
+    n, m = x.shape[axis], index.shape[axis]
+    row = index.src[0] if index.op is Op.EXPAND else index
+    if row.size != m or g.size * n != x.size * m or not isinstance(n * m, int) or not 0 < n * m <= _COMPARED:
+        return None
+    row = reshape(row, (m,))
+    values: dict[UOp, Array] = {}
+    for u in toposort(row):
+        if u.op not in _ROW:
+            return None
+        src = [values[s] for s in u.src]
+        values[u] = MEANINGS[u.op](*src) if u.op in ALU else MEANINGS[u.op](u, src, np.int64)
+    places = values[row]
+    if places[0] < 0 or places[-1] >= n or (np.diff(places) < 0).any() or np.bincount(places).max() > _TOGETHER:
+        return None
+    before = (broadcast(row, (n, m)) < numbered((n, m), 0)).cast(dtypes.int32)
+    first, number = reduce_node(before, Op.ADD, (1,), False), broadcast(iota(n), (n,))
+    found = [
+        picked(g, axis, take_rows(row, first + k).eq(number).where(first + k, -1))
+        for k in range(np.bincount(places).max())
+    ]
+    return functools.reduce(operator.add, found)
 
 
 def _linear(index: UOp, sizes: list[int]) -> UOp:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from anneal.tensor import Tensor, functional as F, grad
-from anneal.uop import ALU, MOVEMENT, Op
+from anneal.uop import ALU, MOVEMENT, Op, toposort
+from tests.helpers import check_grad
 from tests.reference import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -319,6 +320,28 @@ def test_every_differentiable_op_has_a_rule() -> None:
     others = {Op.REDUCE_AXIS, Op.GATHER, Op.SCATTER_ADD, Op.CONTIGUOUS}
     needed = (ALU | MOVEMENT | others) - integers - FLAT - STOPS
     assert needed <= set(GRADIENT), sorted(o.name for o in needed - set(GRADIENT))
+
+
+RISING: list[Callable[[Tensor], Tensor]] = [
+    lambda x: F.interpolate(x, (9, 4), mode="bilinear"),
+    lambda x: F.interpolate(x, (5, 11), mode="bilinear", align_corners=True),
+    lambda x: F.interpolate(x, (8, 3)),
+    lambda x: F.adaptive_avg_pool2d(x, (3, 5)),
+    lambda x: F.adaptive_avg_pool2d(x, (9, 4)),
+    lambda x: F.adaptive_max_pool2d(x, (3, 4)),
+    lambda x: F.pad(x, (1, 2, 0, 3), mode="replicate"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RISING)))
+def test_places_that_rise_are_read_back_without_a_scatter(number: int) -> None:
+    """Windows and images in another size: each element reads the few places that read it."""
+    f = RISING[number]
+    x = Tensor(np.random.default_rng(number).normal(size=(2, 1, 7, 6)), requires_grad=True)
+    loss = (f(x) ** 3).sum()
+    loss.backward()
+    assert not any(u.op is Op.SCATTER_ADD for u in toposort((x.grad.uop,)))
+    check_grad(lambda x: f(x) ** 3, x.numpy())
 
 
 @pytest.mark.parametrize("condition", [False, True])

@@ -10,6 +10,7 @@ import pytest
 
 from anneal.errors import DTypeError, ShapeError
 from anneal.tensor import Tensor
+from anneal.uop import toposort
 from tests.helpers import check_grad, check_values
 
 both_devices = pytest.mark.usefixtures("device")
@@ -64,6 +65,29 @@ def test_scatter_reduce_of_whole_rows_and_out_of_range(how: str) -> None:
 def test_scatter_reduce_has_gradients(how: str, include: bool) -> None:
     weight = Tensor(rng.normal(size=(4, 3)))
     check_grad(lambda x, s: x.scatter_reduce(0, Tensor(I), s, how, include) * weight, X, SRC)
+
+
+@both_devices
+def test_products_of_many_go_to_their_places() -> None:
+    """They took work for each pair of a place and an element: 4 s for 200,000 elements, with their gradient."""
+    index, factors = rng.integers(0, 45, 300), rng.choice([-1.0, 0.5, 2.0, 1.0], 300).astype(np.float32)
+    want = np.full(40, 3.0)
+    inside = index < 40
+    np.multiply.at(want, index[inside], factors[inside])
+    places = Tensor(index.astype(np.int32) + 1) - 1  # not looked at beforehand
+    x = Tensor(np.full(40, 3.0, np.float32), requires_grad=True)
+    y = Tensor(factors, requires_grad=True)
+    out = x.scatter_reduce(0, places, y, "prod")
+    assert not any(40 in u.shape and 300 in u.shape for u in toposort((out.uop,)))
+    check_values(out, want)
+    out.sum().backward()
+    np.testing.assert_allclose(y.grad.numpy(), np.where(inside, want[index % 40] / factors, 0.0), rtol=1e-5)
+    np.testing.assert_allclose(x.grad.numpy(), want / 3, rtol=1e-5)
+    small = Tensor([1.0, 3.0], dtype="float16").scatter_reduce(
+        0, Tensor([1] * 5), Tensor([1.1] * 5, dtype="float16"), "prod"
+    )
+    check_values(small, [1.0, np.float16(3 * np.float16(float(np.float16(1.1)) ** 5))], dtype="float16")
+    check_values(Tensor([2.0]).scatter_reduce(0, Tensor([], dtype="int32"), Tensor([]), "prod"), [2.0])
 
 
 def test_extremes_let_nan_through() -> None:

@@ -14,7 +14,7 @@ from anneal.backend.cpu.dynamic import dynamic_step
 from anneal.backend.cpu.layout import CpuProgram, LoopLayout
 
 from anneal.backend.cpu.primitives import (  # isort: skip
-    SHARED, Block, Pad, PlanValue, Product, Step, copy_ns, mask_of, regroup, regrouped,
+    EXTRA, SHARED, Block, Pad, PlanValue, Product, Step, copy_ns, mask_of, regroup, regrouped,
 )  # fmt: skip
 from anneal.backend.cpu.workers import Workers, run_all
 
@@ -131,6 +131,9 @@ class BoundProgram:
             offset += lo * step
         if kind == "temp":
             return np.ndarray(shape, v.dtype, self.arena, v.register)
+        if EXTRA in v.strides:
+            shape.append(v.size)
+            strides.append(v.strides[EXTRA] * unit)
         if kind == "param":
             return np.ndarray(shape, v.dtype, self.buffers[v.ref], offset, strides)
         base = v.ref if isinstance(v.ref, PlanValue) else v

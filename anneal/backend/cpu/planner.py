@@ -8,6 +8,7 @@ earlier loop, and a sum of products becomes a Product; both leave a full array b
 from __future__ import annotations
 
 import itertools
+import math
 from functools import partial, reduce
 
 import numpy as np
@@ -18,8 +19,8 @@ from anneal.backend.cpu.index import LinearIndex, Unsettled, factors_of
 from anneal.backend.cpu.ops import Emitter, copy_cast, lower, negated
 
 from anneal.backend.cpu.primitives import (  # isort: skip
-    WORDS, BlockLoop, CpuPlan, Instr, PlanValue, Product, among, bits, fit, mask_of, once, put, reduce_calls, scatter,
-    take, take_rows, tap_calls, union,
+    EXTRA, WORDS, BlockLoop, CpuPlan, Instr, PlanValue, Product, among, bits, fit, mask_of, once, put, reduce_calls,
+    scatter, take, take_rows, tap_calls, union,
 )  # fmt: skip
 from anneal.uop import FITS, Op, Src, UOp, const, dtypes, reduce_identity, toposort
 
@@ -142,13 +143,10 @@ class LoopBuilder(Emitter):
 
     def _gather(self, u: UOp, form: LinearIndex, dtype: NumpyDType) -> PlanValue:
         flat = _flat(u)
-        rows = self._rows(form, u.src[0].size)
-        if rows is not None:
-            node, width = rows
-            index = self.cast(self.memo[node], _INDEX)
-            self.whole |= mask_of(form.dims)
-            out = PlanValue("temp", dtype, index.mask | mask_of(form.dims))
-            self.instrs.append(Instr("take_rows", partial(take_rows, width), [flat, index], out))
+        if table := self._table(u, form):
+            index = self.cast(self.memo[next(iter(form.nodes))], _INDEX)
+            out = PlanValue("temp", dtype, index.mask | table.mask)
+            self.instrs.append(Instr("take_rows", take_rows, [table, index], out))
             return out
         terms = []
         for node, c in form.nodes.items():
@@ -164,22 +162,26 @@ class LoopBuilder(Emitter):
         self.instrs.append(Instr("take", take, [flat, total], out))
         return out
 
-    def _rows(self, form: LinearIndex, size: int) -> tuple[UOp, int] | None:
-        """index = node * width + position in a row, with the row's dims innermost and contiguous."""
-        p = self.p
-        if len(form.nodes) != 1 or form.const or not form.dims or not all(map(p.dims.settled, form.dims)):
+    def _table(self, u: UOp, form: LinearIndex) -> PlanValue | None:
+        """The memory of a load with an axis more, from one value of the index's node to the next. None if not each of
+        its values is asked for at all places of the other dims, or much more would be copied than is asked for."""
+        p, size, asked = self.p, u.src[0].size, self.p.loads[u].predicate
+        if len(form.nodes) != 1 or form.const or not all(map(p.dims.settled, form.dims)):
             return None
-        ((node, width),) = form.nodes.items()
-        inner = sorted(form.dims, key=lambda s: p.rank[s])
-        step = 1
-        for s in reversed(inner):
-            if form.dims[s] != step:
+        ((node, step),) = form.nodes.items()
+        looked, mask, extent = p.mask[node], mask_of(form.dims), p.dims.extent
+        if mask & looked or not (mask and looked) or (asked is not None and p.mask[asked] & ~looked):
+            return None
+        count = (size - 1 - sum(c * (extent[s] - 1) for s, c in form.dims.items())) // step + 1
+        inner, few = 1, count <= 4 * math.prod([extent[s] for s in bits(looked)])
+        for c, n in sorted([(c, extent[s]) for s, c in form.dims.items()]):
+            if c < 1 or not (few or (c == inner and c < step)):
                 return None
-            step *= p.dims.extent[s]
-        first = p.rank[inner[0]]
-        if step != width or size % width or any(p.rank[s] >= first for s in bits(p.mask[node])):
+            inner *= n
+        if not few and inner != step:
             return None
-        return node, width
+        self.whole |= mask_of([s for s, c in form.dims.items() if c < step])
+        return PlanValue("param", numpy_dtype(u.dtype), mask, u.src[0].arg[0], {**form.dims, EXTRA: step}, 0, count)
 
     def _hoisted(self, u: UOp) -> PlanValue:
         p = self.p

@@ -145,6 +145,8 @@ _BLAS = (np.dtype(np.float32), np.dtype(np.float64))
 
 # A reduce over fewer elements in a row than this, for so many results, goes place by place.
 _SHORT, _MANY = 8, 1024
+# The key of the step from one element of a table's last axis to the next, which is no dim.
+EXTRA = -2
 # Nanoseconds of a copy: to the next row; of an element beside the one before it, within its cache line, farther off.
 _ROW_NS, _BESIDE_NS, _STEP_NS, _FAR_NS, _NEAR = 10.0, 0.2, 0.6, 1.0, 32
 # Fewer words are added up in 64 bits at once.
@@ -178,23 +180,31 @@ def take(ins: Sequence[Array], out: Array) -> list[Any]:
     return [(flat.take, (index.reshape(out.shape), None, out, "clip"))]
 
 
-def _take_rows_apart(table: Array, index: Array, out: Array) -> None:
-    out[...] = table.take(index, 0, None, "clip").reshape(out.shape)
+def take_rows(ins: Sequence[Array], out: Array) -> list[Any]:
+    """Elements of the last axis of a table, at an index with axes of its own, of length 1 in the table; a third input
+    says which of them are in range, the others become zero."""
+    table, index, *inside = ins
+    axes = range(out.ndim)
+    # as it lies in memory, so that NumPy need not copy it
+    lies = sorted(range(table.ndim), key=lambda i: (table.shape[i] > 1, -table.strides[i]))
+    table, at = table.transpose(lies), lies.index(out.ndim)
+    wide = (*table.shape[:at], *index.shape, *table.shape[at + 1 :])
+    # of each axis the index's, or the table's; the other has length 1
+    place = {i: n if n < at else n + out.ndim - 1 for n, i in enumerate(lies)}
+    order = [at + i if index.shape[i] > 1 else place[i] for i in axes]
+    made, long = None, [n for n in order if wide[n] > 1]
+    if long == sorted(long) and out.flags.c_contiguous:
+        made = out.reshape(*table.shape[:at], index.size, *table.shape[at + 1 :])
+    order += [i for i in range(len(wide)) if i not in order]
 
+    def taken() -> None:
+        found = table.take(index.reshape(-1), at, made, "clip")
+        if inside and not inside[0].all():
+            found[(slice(None),) * at + (np.flatnonzero(~inside[0]),)] = 0
+        if made is None:
+            np.copyto(out, found.reshape(wide).transpose(order).reshape(out.shape))
 
-def _clear_rows(rows: Array, keep: Array) -> None:
-    if not keep.all():
-        np.copyto(rows, rows.dtype.type(0), where=~keep)
-
-
-def take_rows(width: int, ins: Sequence[Array], out: Array) -> list[Any]:
-    """Rows of a table; a third input says which of them are in range, the others become zero."""
-    flat, index, *inside = ins
-    table, index = flat.reshape(-1, width), index.reshape(-1)
-    taken: Any = (_take_rows_apart, (table, index, out))
-    if out.flags.c_contiguous:
-        taken = (table.take, (index, 0, out.reshape(-1, width), "clip"))
-    return [taken, *[(_clear_rows, (out, keep)) for keep in inside]]
+    return [(taken, ())]
 
 
 def scatter(*arrays: Array) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -648,6 +649,23 @@ def test_elements_named_by_data_along_each_axis() -> None:
     index = RNG.integers(0, 3, 20).astype(np.int32)
     check(kernel(store(param(0, 20), i * 5 + j, load(param(1, 12), i * 3 + at))), data(20), data(12), index)
     check(kernel(store(param(0, 20), i * 5 + j, load(param(1, 15), at * 5 + j))), data(20), data(15), index)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("order", list(itertools.permutations("nkm")), ids="".join)
+def test_an_axis_named_by_data_between_others(order: tuple[str, ...], gated: bool) -> None:
+    """One call of NumPy with a small index, not a place for each element; of few among many no table is copied."""
+    sizes = {"n": 3, "k": 5, "m": 4}
+    at = {axis: loop(number, sizes[axis]) for number, axis in enumerate(order)}
+    place = functools.reduce(lambda u, axis: u * sizes[axis] + at[axis], order[1:], at[order[0]])
+    row = load(param(2, 5, I32), at["k"])
+    index = np.array([5, 0, 0, 3, 5] if not gated else [5, -1, 0, 99, -2000000000], np.int32)
+    for rows in (6, 60):
+        inside = ((row >= 0) & (row < rows),) if gated else ()
+        value = load(param(1, 3 * rows * 4), (at["n"] * rows + row) * 4 + at["m"], *inside)
+        sink = kernel(store(param(0, 60), place, value * 2.0))
+        assert ("take_rows(" in layout.CpuProgram(sink, "k", 1).source) == (rows == 6)
+        check(sink, data(60), data(3 * rows * 4), index)
 
 
 def test_an_index_that_is_itself_looked_up() -> None:
