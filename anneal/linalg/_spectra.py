@@ -436,26 +436,25 @@ def _inverse_or_inf(A: Tensor) -> Tensor:
     return _called_for_one("cond", "has no inverse", compute, A.shape, [A], _of_inverse)
 
 
-def _tolerance(values: Tensor, sizes: Shape, atol: Any, rtol: Any) -> Tensor:
-    """The bound that a singular value must exceed to count, for each matrix: max(atol, rtol * the largest); `values`
-    are those of matrices of `sizes`. By default rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
+def _bounds(A: Tensor, atol: Any, rtol: Any) -> tuple[Tensor, Tensor]:
+    """atol and rtol for each matrix: a singular value counts above both atol and rtol times the largest. By default
+    rtol is the larger size times the dtype's epsilon, or 0 beside an atol.
     """
     if rtol is None:
         given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
-        rtol = 0.0 if given else max(sizes) * _EPSILON[values.dtype.name]
-    lead = values.shape[:-1]
-    largest = values.amax(-1) if values.shape[-1] else values.new_zeros(lead)
-    out: Tensor = (rtol * largest).cast(values.dtype)
-    if atol is None:
-        return out
-    least = atol if isinstance(atol, Tensor) else values.new_full(lead, float(atol))
-    return out.maximum(least.cast(values.dtype))
+        rtol = 0.0 if given else max(A.shape[-2:]) * _EPSILON[A.dtype.name]
+    both = [b if isinstance(b, Tensor) else A.new_full((), float(b or 0)) for b in (atol, rtol)]
+    least, share = (b.cast(A.dtype).expand(A.shape[:-2]) for b in both)
+    return least, share
 
 
-def _counted(A: Tensor, atol: Any, rtol: Any, hermitian: bool) -> tuple[Tensor, Tensor]:
-    """The singular values, or the absolute eigenvalues, and the bound that they must exceed to count."""
-    values = eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach())
-    return values, _tolerance(values, A.shape[-2:], atol, rtol)
+def _rank(A: Tensor, values: Tensor, atol: Any, rtol: Any) -> Tensor:
+    """The number of singular values that count, int32."""
+    atol, rtol = _bounds(A, atol, rtol)
+    if not values.shape[-1]:
+        return values.new_zeros(values.shape[:-1], dtype="int32")
+    least: Tensor = atol.maximum(rtol * values.amax(-1)).unsqueeze(-1)
+    return (values > least).sum(-1).cast(dtypes.int32)
 
 
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
@@ -482,5 +481,4 @@ def matrix_rank(
     _matrices(A)
     if tol is not None:
         atol, rtol = tol, 0.0
-    values, least = _counted(A, atol, rtol, hermitian)
-    return (values > least.unsqueeze(-1)).sum(-1).cast(dtypes.int32)
+    return _rank(A, eigvalsh(A.detach()).abs() if hermitian else svdvals(A.detach()), atol, rtol)

@@ -253,6 +253,28 @@ def test_ranks_and_named_results() -> None:
         assert (made[0].tolist(), made[1].item()) == ([[1, 0], [0, 1]], 0)
 
 
+def test_matrices_of_full_rank_have_pseudo_inverses_without_singular_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Singular value decompositions, two each, took 30 times as long as torch's least squares."""
+    asked, svd = [], NL.svd
+    monkeypatch.setattr(NL, "svd", lambda a, *rest, **settings: (asked.append(a.shape), svd(a, *rest, **settings))[1])
+    tall = np.random.default_rng(5).normal(size=(3, 9, 4)).astype(np.float32)
+    for x in (tall, tall.swapaxes(1, 2), tall[:0], tall[:, :0], tall[..., :0]):
+        found = L.pinv(Tensor(x)).numpy()
+        assert not asked
+        np.testing.assert_allclose(found, NL.pinv(x), rtol=1e-4, atol=1e-5)
+        asked.clear()
+    solved = L.lstsq(Tensor(tall), Tensor(tall[..., :1])).solution.numpy()
+    np.testing.assert_allclose(solved[..., 0], [[1.0, 0, 0, 0]] * 3, atol=1e-5)
+    assert not asked
+    # beside these one of lower rank, one that may be, and bounds that leave a value out
+    nearly = np.diag([1.0, 1e-7, 1.0, 1.0]).astype(np.float32)
+    for x, atol in ((np.stack([tall[0, :4], np.ones((4, 4), np.float32)]), None), (nearly, None), (nearly, 1e-6)):
+        want = NL.pinv(x, 1e-6)
+        np.testing.assert_allclose(L.pinv(Tensor(x), atol=atol).numpy(), want, rtol=1e-3, atol=1e-5)
+    assert len(asked) >= 3
+    np.testing.assert_allclose(L.pinv(Tensor(nearly), atol=1e-8).numpy(), NL.inv(nearly), rtol=1e-4)
+
+
 def test_equal_values_have_gradients_where_nothing_depends_on_their_vectors() -> None:
     eye = Tensor(np.eye(3))
     for f in (lambda x: L.svd(x).S.sum(), lambda x: L.svdvals(x).sum(), lambda x: L.eigh(x).eigenvalues.sum()):
