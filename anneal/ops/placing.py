@@ -103,7 +103,7 @@ def _products(i: UOp, value: UOp) -> tuple[UOp, UOp]:
     value = reshape(take_rows(value, order), (1, *value.shape))
     while step < n:
         same = broadcast(placed.eq(nodes.earlier(placed, step, -1)), value.shape)
-        value = same.where(value * nodes.earlier(value, step, 0), value).then(Op.CONTIGUOUS)
+        value = (value * same.where(nodes.earlier(value, step, 0), 1)).then(Op.CONTIGUOUS)
         step *= 2
     following = nodes.earlier(flip(placed, (1,)), 1, -1)
     return reshape(placed.ne(flip(following, (1,))).where(placed, -1), (n,)), reshape(value, value.shape[1:])
