@@ -38,7 +38,7 @@ FEATURES: dict[str, dict[str, int]] = {
     # a factor at a time, by a recurrence: in blocks they took 35 times as long as torch's
     "gradients of running products": {"transforms": 5},
     # pools whose size divides none, bags by offsets and products took up to 700 times as long as torch's
-    "pools, bags, modes and products whose work grew with the square of a row": {"ops": 3},
+    "pools, bags, modes, pairs and products whose work grew with the square of a row": {"ops": 4},
     # an index for each element was computed; gradients were scatters, which are NumPy's and, on a GPU, sorts
     "places along an axis as one call of NumPy, and gradients of windows without scatters": {
         "backend": 3,

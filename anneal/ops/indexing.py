@@ -138,8 +138,7 @@ def index_select(x: Tensor, dim: int, index: Any) -> Tensor:
     i = places(x, i, at)
     if not x.ndim:
         return x._new(reshape(i.eq(0).where(broadcast(x.uop, i.shape), 0), ()))
-    got = take_rows(moved(x.uop, at, 0), reshape(i, (math.prod(i.shape),)))
-    return x._new(moved(got, 0, at))
+    return x._new(nodes.picked(x.uop, at, reshape(i, (math.prod(i.shape),))))
 
 
 @function

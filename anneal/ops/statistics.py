@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from anneal.errors import DTypeError, PositionError, SettingError, ShapeError
 from anneal.names import Tensor
 from anneal.ops.arguments import function
@@ -16,7 +14,7 @@ from anneal.ops.elementwise import beside, choose, floats_of, real_node, standin
 from anneal.ops.extremes import ValuesIndices
 from anneal.ops.indexing import gathered
 from anneal.ops.joining import slice_axis
-from anneal.ops.nodes import Number, iota, numbered, row_shape
+from anneal.ops.nodes import Number, iota, numbered, row_shape, take_rows
 from anneal.ops.sorting import as_rows, quantiles, taken
 from anneal.uop import const, dtypes, promote
 
@@ -443,7 +441,19 @@ def pdist(x: Tensor, p: float = 2.0) -> Tensor:
     """
     if x.ndim != 2:
         raise ShapeError(f"pdist: takes a matrix of points by coordinates, not shape {x.shape}")
-    return cdist(x, x, p)[np.triu_indices(x.shape[0], 1)]
+    n = x.shape[0]
+    # the number of a pair from the last on, of which 1, 2, 3, ... are in a row; roots may round to a row beside it
+    count = n * (n - 1) // 2
+    last = count - 1 - x._new_plain(iota(count))
+
+    def before(row: Tensor) -> Tensor:
+        return row * (row + 1) // 2
+
+    row = ((last.float() * 8 + 1).sqrt() * 0.5 - 0.5).int()
+    row = row - (before(row) > last).int()
+    row = row + (before(row + 1) <= last).int()
+    place = (n - 2 - row) * n + (n - 1) - (last - before(row))
+    return x._new(take_rows(cdist(x, x, p).reshape(-1).uop, place.uop))
 
 
 @function

@@ -11,7 +11,7 @@ import pytest
 
 import anneal as an
 from anneal.errors import DTypeError, ShapeError
-from anneal.tensor import Tensor, functional as F
+from anneal.tensor import Tensor, functional as F, jit
 from tests.helpers import check_grad, check_values
 
 both_devices = pytest.mark.usefixtures("device")
@@ -256,6 +256,15 @@ def test_bags_of_nothing_are_zeros() -> None:
             == an.nn.functional.embedding_bag(none.reshape(2, 0), table, mode=mode).tolist()
             == [[0.0] * 6] * 2
         )
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 60, 400])
+def test_pairs_are_found_without_a_list_of_the_host(count: int) -> None:
+    points = np.random.default_rng(count).normal(size=(count, 2)).astype(np.float32)
+    first, second = np.triu_indices(count, 1)
+    want = np.sqrt(((points[first] - points[second]).astype(np.float64) ** 2).sum(-1))
+    np.testing.assert_allclose(F.pdist(Tensor(points)).numpy(), want, rtol=1e-5, atol=1e-6)
+    assert jit(lambda x: F.pdist(x))(Tensor(points)).shape == want.shape
 
 
 def test_a_bag_is_of_its_own_rows_alone() -> None:
