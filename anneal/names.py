@@ -42,6 +42,7 @@ anneal.array_api.linalg anneal.ops: matmul=matmul matrix_transpose=matrix_transp
 vecdot=vecdot;
 anneal.array_api.linalg : outer solve trace vector_norm;
 anneal.backend arrays: MEANINGS of_numpy;
+anneal.backend cpu: numpy_settings;
 anneal.backend memory: Holder MemoryReport MemoryUse;
 anneal.backend promises: Crew;
 anneal.backends : Absent CPU CUDA CuDNN Products cpu cuda cudnn mkldnn mps openmp;

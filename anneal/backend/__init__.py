@@ -25,6 +25,7 @@ from anneal.doors import opened_later
 
 if TYPE_CHECKING:
     from anneal.backend.arrays import MEANINGS, of_numpy
+    from anneal.backend.cpu import numpy_settings
     from anneal.backend.memory import Holder, MemoryReport, MemoryUse
     from anneal.backend.promises import Crew
 else:
@@ -33,6 +34,6 @@ else:
 __all__ = [
     "DEVICES", "HOST", "MEANINGS", "AnyDevice", "Array", "Batch", "Crew", "Device", "Holder", "Limits", "MemoryReport",
     "MemoryUse", "OpaqueBuffer", "Place", "Program", "Reader", "Storage", "Timed", "device_names", "dtype_of",
-    "empty_cache", "get_device", "is_foreign", "memory_report", "nothing", "numpy_dtype", "of_numpy", "open_devices",
-    "planned_cost_model", "register_device", "register_host", "set_precision",
+    "empty_cache", "get_device", "is_foreign", "memory_report", "nothing", "numpy_dtype", "numpy_settings", "of_numpy",
+    "open_devices", "planned_cost_model", "register_device", "register_host", "set_precision",
 ]  # fmt: skip

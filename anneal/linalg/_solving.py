@@ -17,6 +17,7 @@ from anneal.linalg._spectra import (  # isort: skip
 from anneal.ops import need_tensor
 from anneal.tensor import Tensor
 
+_REGULAR, _MIDDLE = 1e8, 600.0  # bounds of the condition, and of a determinant's logarithm, for an inverse in float64
 _SINGULAR = "is singular: it has no inverse"
 
 
@@ -210,6 +211,12 @@ def _cofactors(A: Tensor) -> Tensor:
     """det(A) A^-T, also of singular matrices."""
 
     def compute(a: _Array) -> Any:
+        wide = a.astype(np.float64)
+        sign, size = np.linalg.slogdet(wide)
+        if a.size and (np.abs(size) < _MIDDLE).all():
+            y = np.swapaxes(np.linalg.inv(wide), -1, -2)
+            if (_lengths(wide) * _lengths(y) < _REGULAR).all():
+                return (sign * np.exp(size))[..., None, None] * y
         # A = U S V^T: cof(A) = det(U V^T) U cof(S) V^T (Stewart, "On the adjugate matrix", 1998)
         u, s, v = np.linalg.svd(a)
         n = a.shape[-1]
@@ -302,6 +309,11 @@ def _pseudo_inverse(A: Tensor, atol: Tensor, rtol: Tensor, lower: bool = False) 
     return _called_for_one("pinv", fault, compute, (*A.shape[:-2], n, m), [A, atol, rtol], gradient, lower)
 
 
+def _lengths(a: _Array) -> Any:
+    """The Frobenius norms of matrices, which are no less than the largest singular values."""
+    return np.linalg.norm(a, axis=(-2, -1))
+
+
 def _of_full_rank(a: _Array, atol: _Array, rtol: _Array) -> _Array | None:
     """R^-1 Q^T of A = Q R, if the norms of R and R^-1 show that all singular values count; a tenth of SVD's time."""
     wide = a.shape[-2] < a.shape[-1]
@@ -310,8 +322,7 @@ def _of_full_rank(a: _Array, atol: _Array, rtol: _Array) -> _Array | None:
         if not np.diagonal(r, 0, -2, -1).all():
             return None
         inverse = np.linalg.inv(r)
-        size, least = (np.linalg.norm(x, axis=(-2, -1)) for x in (r, inverse))
-        if not (least * np.maximum(atol, rtol * size) < 1).all():
+        if not (_lengths(inverse) * np.maximum(atol, rtol * _lengths(r)) < 1).all():
             return None
         found: _Array = inverse @ np.swapaxes(q, -1, -2)
     return np.swapaxes(found, -1, -2) if wide else found

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from anneal.backend import numpy_settings
 from anneal.errors import DTypeError, LinAlgError, ShapeError
 from anneal.ops import Shape, broadcast_shapes, checked, two_axes
 from anneal.runtime import F, Fun, mapped
 from anneal.tensor import Tensor, dtypes, host_call
 
 _Array = npt.NDArray[Any]
+# Elements of a matrix up to which LAPACK gains nothing by threads, and loses much where other programs run.
+_ALONE = 1 << 17
 _Tensors = Sequence[Tensor]
 
 
@@ -98,8 +102,10 @@ def _called(
     dtype, title = inputs[0].dtype, f"linalg.{name}"
 
     def run(*arrays: _Array) -> list[_Array]:
+        small = all(math.prod(a.shape[-2:]) <= _ALONE for a in arrays)
         try:
-            made = compute(*arrays)
+            with numpy_settings(one_blas_thread=small):
+                made = compute(*arrays)
         except np.linalg.LinAlgError as error:
             raise _named(title, fault, compute, arrays) from error
         return [np.asarray(a).astype(arrays[0].dtype, copy=False) for a in made]
@@ -443,8 +449,10 @@ def _bounds(A: Tensor, atol: Any, rtol: Any) -> tuple[Tensor, Tensor]:
     if rtol is None:
         given = atol is not None and (isinstance(atol, Tensor) or atol > 0)
         rtol = 0.0 if given else max(A.shape[-2:]) * _EPSILON[A.dtype.name]
-    both = [b if isinstance(b, Tensor) else A.new_full((), float(b or 0)) for b in (atol, rtol)]
-    least, share = (b.cast(A.dtype).expand(A.shape[:-2]) for b in both)
+    least, share = (
+        (b if isinstance(b, Tensor) else A.new_full((), float(b or 0))).cast(A.dtype).expand(A.shape[:-2])
+        for b in (atol, rtol)
+    )
     return least, share
 
 
