@@ -89,9 +89,10 @@ class Unknown:
 
     def end(self, result: Any, noted: bool = True) -> None:
         """The call gave `result`; it is `noted` unless it is known otherwise."""
-        became = set(map(id, self.became))  # nothing has used their new values
         for t, used in zip(self.tensors, self.used, strict=True):
-            t._used = 0 if id(t) in became else used
+            t._used = used
+        for t in self.became:  # nothing has used their new values; some want a gradient only now
+            t._used = 0
         if not noted:
             return
         made = [t for t in (*flat(result), *self.became) if isinstance(t, Handle) and t._wants]

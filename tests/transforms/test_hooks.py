@@ -74,6 +74,16 @@ def test_a_hook_may_come_after_the_tensor_was_used() -> None:
     assert _slope(x) == [42.0, 78.0]
 
 
+def test_a_hook_on_a_tensor_that_wants_a_gradient_since_a_view_of_it_was_changed() -> None:
+    for change in (lambda v, h: v.add_(h), lambda v, h: v.copy_(h)):
+        for _ in range(4):
+            x, y = _leaf(), an.zeros(2, 2)
+            change(y[1], x * 3)
+            y.register_hook(lambda g: g * 2)
+            (y + y).sum().backward()
+            assert _slope(x) == [12.0, 12.0]
+
+
 def test_a_hook_on_a_computed_tensor() -> None:
     x = _leaf()
     h = (x * 3).realize()
