@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import pickle
+import re
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -209,6 +210,10 @@ def run(case: Case, device: str = "cpu", atol: float | None = None, times: int =
         results = list(model.run({v.name: x for v, x in zip(model.inputs, given)}).values())
         assert len(results) == len(outputs)
         for info, result, wanted in zip(model.outputs, results, outputs):
+            if (defined := _fits(case.name, inputs)) is not None:
+                array = result.numpy() if isinstance(result, Tensor) else np.asarray(result)
+                assert array.dtype == wanted.dtype
+                result = np.where(defined, array, wanted)
             compare(result, wanted, case.rtol, case.atol if atol is None else atol, info.name)
 
 
@@ -220,6 +225,19 @@ def _moved(x: Any, device: str) -> Any:
         return x if x is None else Tensor(x, device=device)
     except DTypeError:
         return x
+
+
+def _fits(name: str, inputs: tuple[Any, ...]) -> Any:
+    """Where a cast of floats fits an integer of 4 or 2 bits, None of other cases: ONNX leaves other values undefined,
+    and the cases have what ml_dtypes makes of them, which differs between its versions and processors.
+    """
+    found = re.match(r"test_cast(?:like)?_FLOAT(?:16)?_to_(U?)INT([24])", name)
+    if found is None:
+        return None
+    unsigned, bits = found[1] == "U", int(found[2])
+    least, end = (0, 2**bits) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+    whole = np.trunc(inputs[0].astype(np.float64))
+    return (whole >= least) & (whole < end)
 
 
 def compare(result: Any, wanted: Any, rtol: float, atol: float, name: str) -> None:
