@@ -102,8 +102,7 @@ def machine() -> tuple[str, ...]:
 
 def version(compiler: Compiler) -> str:
     """The first line of what a compiler says of itself."""
-    said = _ran([(*compiler.command, "--version")], tempfile.gettempdir())
-    return said[0].partition("\n")[0]
+    return _ran([(*compiler.command, "--version")], tempfile.gettempdir())[0].partition("\n")[0]
 
 
 # libraries that are in use, by their keys

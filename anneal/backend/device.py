@@ -148,8 +148,7 @@ class BufferPool(Generic[Buffer]):
         heapq.heappush(entry[1], (number, buffer))
         self._free[kind] = entry  # reinserted last: most recently used
         self.held += nbytes
-        own = self.budget if worth is None else min(self.budget, max(worth, self.budget // 4))
-        budget = max(budget, own)
+        budget = max(budget, self.budget if worth is None else min(self.budget, max(worth, self.budget // 4)))
         while self.held > budget and self.held > nbytes:
             oldest = next(iter(self._free))
             size, buffers = self._free[oldest]

@@ -202,8 +202,7 @@ def frame(start: Start, made: Progress, width: int, height: int, said: list[str]
     top = []
     painted = phase_colours()
     if room >= 3:
-        count = len(made.losses)
-        mean = share(count, inner, fancy)
+        mean = share(len(made.losses), inner, fancy)
         about = "loss by step" + (f", each column of dots the mean of about {mean:,}" if mean > 1 else "")
         top.append(Text(about, style="dim"))
         if made.losses:

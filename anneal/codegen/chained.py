@@ -50,8 +50,7 @@ class Matrices(ChainedKernel):
         self.threads = split.down * SUBGROUP
         self.lid = self.down * SUBGROUP + self.lane
         # The scores' first tile, and later the results that are stored: at least one matrix for each subgroup.
-        size = max(split.rows * self.stride, split.down * SIDE * SIDE)
-        self.tile_memory = self.memory(size)
+        self.tile_memory = self.memory(max(split.rows * self.stride, split.down * SIDE * SIDE))
         self.numbers: dict[tuple[UOp, UOp, int], int] = {}  # of the memory of factors
         self.own: dict[tuple[int, int], UOp] = {}  # the ranges of tiles
 

@@ -18,8 +18,7 @@ def _roots(order: Nodes) -> Nodes:
     for u in order:
         if linear(u) or u.op is Op.RANGE:
             continue
-        sources = u.src[:1] if u.op is Op.REDUCE else u.src
-        for s in sources:
+        for s in u.src[:1] if u.op is Op.REDUCE else u.src:
             if s.ranges and s.dtype is _I32 and (s.op is Op.RANGE or linear(s)):
                 found[s] = None
     return list(found)
@@ -95,8 +94,7 @@ def _merged(sink: UOp, table: Known, parent: Known) -> UOp:
     def visit(u: UOp, src: Src) -> UOp:
         if u.op is not Op.REDUCE:
             return with_sources(u, src)
-        ranges = [n for r, n in zip(u.src[1:], src[1:], strict=True) if r not in parent]
-        return u.replace(src=(src[0], *ranges))
+        return u.replace(src=(src[0], *[n for r, n in zip(u.src[1:], src[1:], strict=True) if r not in parent]))
 
     return rebuild(sink, visit, table)
 

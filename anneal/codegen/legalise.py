@@ -64,14 +64,12 @@ def _store(u: UOp, src: Src) -> UOp:
     j = UOp(Op.RANGE, _I32, r.src, (1 + r.arg[0], "reduce"))
     mine, other = (UOp(Op.LOAD, keys.dtype, (keys, i)) for i in (r, j))
     before = (other < mine) | (other.eq(mine) & (j < r))
-    rank = UOp(Op.REDUCE, _I32, (before.cast(_I32), j), Op.ADD)
-    return u.replace(src=(src[0], rank, r, *src[3:]))
+    return u.replace(src=(src[0], UOp(Op.REDUCE, _I32, (before.cast(_I32), j), Op.ADD), r, *src[3:]))
 
 
 def _reduce(u: UOp, src: Src) -> UOp:
     if u.dtype is _BOOL:
-        wide = UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag)
-        return wide.ne(0)
+        return UOp(Op.REDUCE, _I32, (src[0].cast(_I32), *src[1:]), _BOOL_REDUCE[u.arg], u.tag).ne(0)
     return with_sources(u, src)
 
 

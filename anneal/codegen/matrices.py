@@ -173,8 +173,7 @@ def multiply(sink: UOp, opts: Sequence[Opt]) -> UOp:
     for r, s in zip((i, j, k), splits.values(), strict=True):
         if min(s.matrix, s.matrices, s.subgroups) < 1 or extent(r) < s.block:
             raise refused(f"MATRIX: a block of {s.block} is longer than a range of {extent(r)}")
-    ragged = any(extent(r) % s.block for r, s in zip((i, j), splits.values()))
-    if ragged and reads_stored(sink.src):
+    if any(extent(r) % s.block for r, s in zip((i, j), splits.values())) and reads_stored(sink.src):
         raise refused("MATRIX: blocks overlap, and what one reads another may have changed")
     return _Multiplication(sink, product, *splits.values()).kernel()
 

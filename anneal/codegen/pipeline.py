@@ -75,8 +75,7 @@ class _Copies:
     def visit(self, u: UOp) -> None:
         op = u.op
         if op is Op.RANGE and u in self.ranges:
-            n = self.ranges.index(u)
-            self.copies[u] = (n,), [const(_I32, i) for i in range(extent(u))]
+            self.copies[u] = (self.ranges.index(u),), [const(_I32, i) for i in range(extent(u))]
         elif op is Op.REDUCE:
             self.copies[u] = self.reduce(u)
         elif not u.ranges & self.mask:
@@ -153,8 +152,7 @@ def write_out(sink: UOp) -> UOp:
         if u is not sink:
             made.visit(u)
     tell(made.walks)
-    stores = [s for store in sink.src for s in made.copies[store][1]]
-    return sink.replace(src=tuple(stores))
+    return sink.replace(src=tuple([s for store in sink.src for s in made.copies[store][1]]))
 
 
 # -- code generation as one list of passes, from the scheduled kernel graph to the text of a module -------------------

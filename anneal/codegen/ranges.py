@@ -65,8 +65,7 @@ def normalise(u: UOp, serial: int = 0) -> UOp:
         c = int(u.src[1].arg)
         terms, constant = form(u.src[0])
         whole = {t: k // c for t, k in terms.items() if k % c == 0}
-        rest = {t: k for t, k in terms.items() if k % c}
-        left = unform(rest, constant % c, serial)
+        left = unform({t: k for t, k in terms.items() if k % c}, constant % c, serial)
         if u.op is Op.MOD:
             return left % c if _bounded(left) else u
         inner = left // c
@@ -219,8 +218,7 @@ def with_sources(u: UOp, src: Src, serial: int = 0) -> UOp:
 
     `serial` masks the ids of ranges that become loops.
     """
-    op = u.op
-    if op in ACCESSES:
+    if u.op in ACCESSES:
         src = (src[0], normalise(src[1], serial), *src[2:])
         return u.replace(src=src)
     if src == u.src:

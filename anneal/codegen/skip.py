@@ -258,6 +258,5 @@ def _without_loops(sink: UOp) -> UOp:
             continue
         (never,) = conjunction(unused)
         if not never.is_const:
-            iterations = never.where(ZERO, r.src[0])
-            table[r] = ranged(iterations, r.arg)
+            table[r] = ranged(never.where(ZERO, r.src[0]), r.arg)
     return substituted(sink, table) if table else sink

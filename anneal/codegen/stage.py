@@ -300,7 +300,6 @@ def _contiguous(value: UOp, r: UOp, lanes: UOp) -> bool:
     quad = ranged(r.src[0] // extent(lanes), r.arg)
     for u in toposort(value):
         if u.op is Op.LOAD and u.src[1].varies_over(r):
-            index = substituted(u.src[1], {r: quad * extent(lanes) + lanes})
-            if form(index)[0].get(lanes) == 1:
+            if form(substituted(u.src[1], {r: quad * extent(lanes) + lanes}))[0].get(lanes) == 1:
                 return True
     return False

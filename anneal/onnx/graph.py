@@ -251,8 +251,7 @@ def _signature(schema: Any) -> tuple[dict[str, int], frozenset[str], tuple[int, 
 @lru_cache(4096)
 def _types(schema: Any) -> tuple[tuple[tuple[str, str, frozenset[str]], ...], bool]:
     """Name, type variable and types of each input, and whether the last one stands for all that follow, of one type."""
-    last = schema.inputs[-1:]
-    homogeneous = any(i.option.name == "Variadic" and i.is_homogeneous for i in last)
+    homogeneous = any(i.option.name == "Variadic" and i.is_homogeneous for i in schema.inputs[-1:])
     return tuple((i.name, i.type_str, frozenset(i.types)) for i in schema.inputs), homogeneous
 
 

@@ -270,8 +270,7 @@ class OnnxModule(Module):
 
 def _weights(graph: Graph) -> Any:
     """Arrays that may be trained, of all graphs: the path of the graph, the name, and the values."""
-    graphs = [graph, *(g for node in nodes_of(graph) for g in node.subgraphs())]
-    for g in graphs:
+    for g in [graph, *(g for node in nodes_of(graph) for g in node.subgraphs())]:
         yield from ((g.path, name, array) for name, array in g.constants.items())
         for node in g.nodes:
             array = node.attributes.get("value")
@@ -491,8 +490,7 @@ def _onnxruntime(proto: Any, feeds: Feeds, names: list[str]) -> dict[str, Any]:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    results = session.run(None, feeds)
-    return {o.name: r for o, r in zip(session.get_outputs(), results)}
+    return {o.name: r for o, r in zip(session.get_outputs(), session.run(None, feeds))}
 
 
 def _first_line(error: Exception) -> str:

@@ -270,8 +270,7 @@ def program_of(proto: Any, array: Callable[[Any, str], Any]) -> ModelProgram:
         size += -(-count * element_bits(tensor.data_type) // 8)
         return found
 
-    reader = _Reader(opsets, functions, counted)
-    graph = reader.graph(proto.graph, "main graph", (), 0)
+    graph = _Reader(opsets, functions, counted).graph(proto.graph, "main graph", (), 0)
     return ModelProgram(
         graph,
         opsets,

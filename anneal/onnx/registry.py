@@ -152,8 +152,7 @@ def also(function: Fun, name: str = "", *, domain: str = "com.microsoft", **defa
     `defaults` are those of attributes, which no schema says there.
     """
     one = next(one for known in _TABLE.values() for one in known if one.function is function and not one.was)
-    attributes = {**one.attributes, **defaults}
-    _put(replace(one, name=name or one.name, domain=domain, since=1, attributes=attributes))
+    _put(replace(one, name=name or one.name, domain=domain, since=1, attributes={**one.attributes, **defaults}))
 
 
 def _read(function: Fun, attributes: dict[str, Any]) -> tuple[str, type] | None:

@@ -179,8 +179,7 @@ def objects(value: Any) -> Any:
 
 def tensor_of(value: Sizes, device: str) -> Tensor:
     """The numbers that this run has, on a device; as int32 where that has no integers of 64 bits."""
-    numbers = [Tensor(_node(n), device=device) for n in value.items.reshape(-1)]
-    row = Tensor.stack(numbers).reshape(value.shape)
+    row = Tensor.stack([Tensor(_node(n), device=device) for n in value.items.reshape(-1)]).reshape(value.shape)
     if value.dtype == np.int64 and device == "cpu":
         return row.cast(dtypes.int64)
     return row

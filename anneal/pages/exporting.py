@@ -194,8 +194,7 @@ def loaded(file: Arrays, forms: Mapping[str, str]) -> dict[str, Array]:
     for name, form in forms.items():
         out[name] = out[name].astype(np.float32)
         if form == "int8":
-            scale = file[name + SCALES].reshape(-1, *[1] * (out[name].ndim - 1))
-            out[name] *= scale
+            out[name] *= file[name + SCALES].reshape(-1, *[1] * (out[name].ndim - 1))
     return out
 
 

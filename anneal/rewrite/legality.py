@@ -52,8 +52,7 @@ def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
         if u.op in ALU and u.op is not Op.BITCAST and (narrow or any(s.dtype in wide for s in src)):
             return _computed(u, src, wide)
         if u.op is Op.REDUCE and narrow:
-            total = UOp(Op.REDUCE, wide[u.dtype], (_wide(src[0], wide), *src[1:]), u.arg, u.tag)
-            return total.cast(u.dtype)
+            return UOp(Op.REDUCE, wide[u.dtype], (_wide(src[0], wide), *src[1:]), u.arg, u.tag).cast(u.dtype)
         return over(u, src)
 
     return rebuild(sink, visit, order=order)

@@ -144,8 +144,7 @@ class Sum:
 
     def sorted(self) -> list[tuple[UOp, int]]:
         items = list(self.terms.items())
-        sizes = {abs(k) for _, k in items}
-        if len(sizes) == len(items):
+        if len({abs(k) for _, k in items}) == len(items):
             return sorted(items, key=lambda i: -abs(i[1]))
         return sorted(items, key=lambda i: (-abs(i[1]), i[0].ranges, i[0].op.index, i[0].key))
 

@@ -117,14 +117,12 @@ def order_shape(keys: Any, arg: Any) -> tuple[Any, ...]:
 
 def order(np: Any, u: Any, src: Any, _dtype: Any) -> Any:
     n, k = u.arg if isinstance(u.arg, tuple) else (src[0].size, src[0].size)
-    rows = np.argsort(src[0].reshape(-1, n or 1), 1, kind="stable")
-    return rows[:, :k].reshape(-1).astype(np.int32)
+    return np.argsort(src[0].reshape(-1, n or 1), 1, kind="stable")[:, :k].reshape(-1).astype(np.int32)
 
 
 def scan(np: Any, u: Any, src: Any, dtype: Any) -> Any:
     op, n, after = u.arg
-    found = getattr(np, op.numpy).accumulate(src[0].reshape(-1, n, after), 1, dtype)
-    return found.reshape(src[0].shape)
+    return getattr(np, op.numpy).accumulate(src[0].reshape(-1, n, after), 1, dtype).reshape(src[0].shape)
 
 
 def segment_sum(np: Any, u: Any, src: Any, dtype: Any) -> Any:

@@ -362,8 +362,7 @@ def range_of(n: Size, ways: int = 64) -> tuple[int, int]:
                 low, high = max(low, pick(one[0], two[0])), min(high, pick(one[1], two[1]))
             if len(m) == 1 and m[0].op is Op.IDIV and m[0].src[1].op is Op.CONST and (k := int(m[0].src[1].arg)) > 0:
                 # k * n = c * (a - r) + k * rest, with r from 0 to k - 1
-                whole = size(poly_node(plus(plus({}, rest, k), poly(m[0].src[0]), c)))
-                begin, end = range_of(whole)
+                begin, end = range_of(size(poly_node(plus(plus({}, rest, k), poly(m[0].src[0]), c))))
                 spare = c * (k - 1)
                 low = max(low, -((max(spare, 0) - begin) // k))
                 high = min(high, (end - min(spare, 0)) // k)

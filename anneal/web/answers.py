@@ -85,8 +85,7 @@ class Answers:
         if path.endswith(".zip"):
             return inspect.KeptRecording(Path(path)).source(file, number, CONTEXT)
         graph, _ = _traced(self._model(q), _batch(q))
-        ours = {u.provenance[1].co_filename for u in graph.nodes if u.provenance[1] is not None}
-        if file not in ours:
+        if file not in {u.provenance[1].co_filename for u in graph.nodes if u.provenance[1] is not None}:
             raise UserError("no node of this graph comes from that file")
         try:
             lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -246,8 +246,7 @@ class Jobs:
         bundles = re.findall(r"^bundle  runs/([\w.-]+)$", self.said(job), re.MULTILINE)  # printed by the command
         job.run = bundles[-1] if bundles else ""
         self.write(job)
-        over = [j for j in self.all() if j.over]
-        for old in over[KEPT:]:
+        for old in [j for j in self.all() if j.over][KEPT:]:
             del self._all[old.id]
             self._forget(old)
 

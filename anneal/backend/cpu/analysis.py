@@ -216,8 +216,7 @@ class Analysis:
         if len(inner) < 2 or over & ~mask[u.src[0]]:
             return None
         inner.sort(key=lambda f: -mask[f].bit_count())
-        first = inner[0]
-        a_mask = mask[first]
+        a_mask = mask[inner[0]]
         second = next((f for f in inner[1:] if mask[f] & ~a_mask and a_mask & ~mask[f]), None)
         if second is None:
             return self._vector_dot(u, inner, post)
@@ -319,8 +318,7 @@ class Analysis:
 
         self.order = sorted(bits(union(self.mask.values())), key=cmp_to_key(compare))
         if self.windows:
-            largest = max(self.windows, key=lambda u: self.dims.count(bits(self.mask[u])))
-            inner = self._innermost(largest)
+            inner = self._innermost(max(self.windows, key=lambda u: self.dims.count(bits(self.mask[u]))))
             if inner is not None:
                 self.order.append(self.order.pop(self.order.index(inner)))
 

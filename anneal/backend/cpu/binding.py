@@ -113,8 +113,7 @@ class BoundProgram:
         if kind == "const":
             return v.ref  # type: ignore[no-any-return]
         if kind == "bits":
-            bits = self._array(v.ref, block).view(v.dtype)
-            return bits
+            return self._array(v.ref, block).view(v.dtype)
         if kind == "fixed":
             return self._part(v.ref, block)
         if kind == "param" and -1 in v.strides:
@@ -224,8 +223,7 @@ class BoundProgram:
                 return np.ndarray(shape, p.out.dtype, memory, start + v.offset * unit, strides)
 
             inside = view(p.interior, self.memory, p.out.register)
-            source = view(p.source, self.buffers[p.source.ref], 0)
-            self._calls.append((np.copyto, (inside, source)))
+            self._calls.append((np.copyto, (inside, view(p.source, self.buffers[p.source.ref], 0))))
 
     # -- products
     def _axes(self, p: Product) -> _Axes:
@@ -258,8 +256,7 @@ class BoundProgram:
 
     def _beside(self, c: Array) -> Array:
         """Memory of its own for a product that cannot be written in place."""
-        memory = self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes]
-        return memory.view(c.dtype).reshape(c.shape)
+        return self.device.arena((self.worker, "c"), c.nbytes)[: c.nbytes].view(c.dtype).reshape(c.shape)
 
     def _single(self, a: Array, b: Array, c: Array, axes: _Axes) -> None:
         """Add the call of BLAS that computes one product, and a copy if it cannot write the result in place."""

@@ -228,8 +228,7 @@ class LoopBuilder(Emitter):
         axes = tuple([p.rank[s] for s in among(p.order, over)])
         build = partial(reduce_calls, op, axes) if over else copy_cast
         name = f"reduce_{op.name.lower()}"
-        instr = Instr(name, build, [body], out, False, None if into is None else MEANINGS[op], over)
-        self.instrs.append(instr)
+        self.instrs.append(Instr(name, build, [body], out, False, None if into is None else MEANINGS[op], over))
         return out
 
     def fold_taps(self, u: UOp) -> PlanValue:
@@ -246,8 +245,7 @@ class LoopBuilder(Emitter):
         return out
 
     def store(self, s: UOp) -> None:
-        p = self.p
-        form = p.place(s)
+        form = self.p.place(s)
         value = self.value(s.src[2])
         param = s.src[0].arg[0]
         dtype = numpy_dtype(s.src[0].dtype)
@@ -300,8 +298,7 @@ class LoopBuilder(Emitter):
     def finish(self) -> None:
         if self.instrs:
             instrs = self._live()
-            held = union(i.out.mask | i.over for i in instrs)
-            gone = self.folded & ~held  # no array of a block has these
+            gone = self.folded & ~union(i.out.mask | i.over for i in instrs)  # no array of a block has these
             self.p.phases.append(BlockLoop(instrs, self.mask & ~gone, self.whole & ~gone))
 
     def _live(self) -> list[Instr]:

@@ -343,8 +343,7 @@ def reduce_calls(op: Op, axes: Ints, ins: Sequence[Array], out: Array) -> list[A
 
 def _in_short_runs(x: Array, axes: Ints) -> bool:
     """True if NumPy's own reduce would walk few elements at a time: then one pass for each of them is faster."""
-    long = [i for i in range(x.ndim) if x.shape[i] > 1]
-    inner = min(long, key=lambda i: abs(x.strides[i]), default=-1)
+    inner = min([i for i in range(x.ndim) if x.shape[i] > 1], key=lambda i: abs(x.strides[i]), default=-1)
     return inner in axes and x.shape[inner] <= _SHORT and math.prod(x.shape[i] for i in axes) <= _SHORT**2
 
 

@@ -27,8 +27,7 @@ class WebGpuDevice(OpenAdapter):
 
     def compile(self, sink: UOp) -> WebGpuProgram:
         """WGSL for a kernel graph; equal graphs give the same program. The pipeline is made by `prepare`."""
-        found = self._programs[self._key(sink.key)]
-        return found or self._add(sink.key, name_of(sink), self._generate(sink))
+        return self._programs[self._key(sink.key)] or self._add(sink.key, name_of(sink), self._generate(sink))
 
     def load(self, name: str, kernel: GeneratedKernel) -> WebGpuProgram:
         """A program of code that was generated elsewhere, or otherwise; it is not kept."""

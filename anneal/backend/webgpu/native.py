@@ -80,8 +80,7 @@ class Wgpu(Implementation):
         descriptor.nextInChain = ffi.cast("WGPUChainedStruct *", source)
         descriptor.label.data = name
         descriptor.label.length = len(label)
-        handle = _TRUSTED(device._internal, descriptor, 0)
-        return _api.GPUShaderModule(label, handle, device)
+        return _api.GPUShaderModule(label, _TRUSTED(device._internal, descriptor, 0), device)
 
     def queue(self, device: Any) -> Queue:
         return NativeQueue(device) if AVAILABLE else Queue(device)

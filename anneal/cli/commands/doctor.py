@@ -166,8 +166,7 @@ def ls(asked: _Listing) -> None:
         data(f"{sized(e.bytes):>9}  {_age(now - e.used):>5}  {e.kind:8} {e.path.name[:8]}  {e.label}{note}")
     if len(found) > len(shown):
         data(f"and {len(found) - len(shown)} more; --all lists them")
-    kinds = Counter(e.kind for e in found)
-    parts = ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items()))
+    parts = ", ".join(f"{n} {kind}" for kind, n in sorted(Counter(e.kind for e in found).items()))
     data(f"{sized(total)} in {place}: {parts or 'nothing yet'}")
 
 

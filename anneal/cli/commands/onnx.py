@@ -214,8 +214,7 @@ def check(asked: _Comparison) -> None:
     from anneal.onnx import check as compare, load
 
     with flags.on_device(asked.device, asked.adapter):
-        model = load(asked.file, None, structure_only=True)
-        feeds = feeds_of(model, asked.input, asked.size, asked.seed)
+        feeds = feeds_of(load(asked.file, None, structure_only=True), asked.input, asked.size, asked.seed)
         found = compare(asked.file, feeds, None, tolerance=asked.tolerance)
     asked.tell(
         asdict(found),
@@ -314,8 +313,7 @@ def _told(value: Any) -> str:
         return "nothing"
     if isinstance(value, list):
         return f"a sequence of {len(value)}: {', '.join(_told(v) for v in value[:4])}"
-    some = value.ravel()[:4].tolist()
-    shown = ", ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in some)
+    shown = ", ".join(f"{x:.6g}" if isinstance(x, float) else str(x) for x in value.ravel()[:4].tolist())
     return f"{value.dtype}{list(value.shape)}  {shown}{', ...' * (value.size > 4)}"
 
 

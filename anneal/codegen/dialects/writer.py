@@ -318,8 +318,7 @@ class Writer:
         # Not "i": one of them would be called i32.
         prefix = "x" if u.op is Op.LOAD else "c" if u.dtype.kind == "bool" else "n" if u.dtype.kind == "int" else "v"
         self.text[s.number] = name = self.name(prefix)
-        kind = self.type(u) if self.is_typed else ""
-        self.put(s.depth, "let", name=name, type=kind, value=bare(text))
+        self.put(s.depth, "let", name=name, type=self.type(u) if self.is_typed else "", value=bare(text))
 
     def is_offset(self, s: Stmt, u: UOp) -> bool:
         """A name plus a constant: nothing to compute where an address is made of it."""

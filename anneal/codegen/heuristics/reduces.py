@@ -72,8 +72,7 @@ def _vector_by_columns(facts: Facts, tuples: dict[Src, int], extent: int, target
     wide = min(facts.lanes([axis.range]), 2 if columns > 8 else 4, columns)
     local = columns // wide
     room = target.workgroup_bytes // (4 * columns * len(facts.reduces))
-    threads = min(_PRODUCT_THREADS, target.max_threads)
-    group = power_of_two(min(room, threads // local, extent // 4))
+    group = power_of_two(min(room, min(_PRODUCT_THREADS, target.max_threads) // local, extent // 4))
     if group == 1:
         return None
     opts = split("VECTORIZE", number, wide) + split("LOCAL", number, local)

@@ -130,8 +130,7 @@ def suspects(r: CheckRun) -> list[Suspect]:
         with tracing() as events:
             s = schedule.run_passes(schedule.parametrise(r.sink, {})[0], r.device.cost_model, until="kernel-split")
         _look_at(events, found, "", _tensor_sides, {u: lines_of([r.known[n]]) for u, n in s.places.items()})
-        pieces = [c.graph for c in s.cuts if c.places == r.call.places]
-        for piece in pieces[:1]:
+        for piece in [c.graph for c in s.cuts if c.places == r.call.places][:1]:
             forget()
             with tracing() as events:
                 graph = schedule.kernel_graph(piece)

@@ -222,8 +222,7 @@ def _tangent(value: Array, x: Array, e: Array) -> Array:
 
 def _quotient(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
     change = (ea + np.abs(value) * eb) / (np.abs(b) - eb)
-    same = (ea == 0) & (eb == 0)
-    return np.where(same, 0.0, np.where((np.abs(b) <= eb) & (eb > 0), np.inf, change))
+    return np.where((ea == 0) & (eb == 0), 0.0, np.where((np.abs(b) <= eb) & (eb > 0), np.inf, change))
 
 
 def _floored(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
@@ -237,12 +236,10 @@ def _modulo(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
 
 
 def _power(value: Array, a: Array, ea: Array, b: Array, eb: Array) -> Array:
-    corners = [np.power(a + s * ea, b + t * eb) for s in (-1, 1) for t in (-1, 1)]
-    wide = _farthest(lambda x: x, value, *corners)
+    wide = _farthest(lambda x: x, value, *[np.power(a + s * ea, b + t * eb) for s in (-1, 1) for t in (-1, 1)])
     whole = np.abs(b) * np.power(np.abs(a) + ea, np.maximum(b - 1, 0)) * ea  # of a whole exponent
     known = (eb == 0) & (b == np.rint(b)) & (b >= 1)
-    same = (ea == 0) & (eb == 0)
-    return np.where(same, 0.0, np.where(a - ea > 0, wide, np.where(known, whole, np.inf)))
+    return np.where((ea == 0) & (eb == 0), 0.0, np.where(a - ea > 0, wide, np.where(known, whole, np.inf)))
 
 
 def _extreme(best: Callable[..., Any]) -> Callable[..., Array]:
@@ -306,8 +303,7 @@ def _whole_numbers(op: Op, dtype: DType, value: Array, sources: Sequence[Bounded
     if op in (Op.NEG, Op.ABS, Op.NOT):
         return errors[0]
     if op in (Op.MUL, Op.MAX, Op.MIN):
-        wide = [x for s in sources for x in (s.value.astype(float), s.error)]
-        return CHANGES[op](value.astype(float), *wide)
+        return CHANGES[op](value.astype(float), *[x for s in sources for x in (s.value.astype(float), s.error)])
     total = np.asarray(sum(errors))
     return total if op in (Op.ADD, Op.SUB) else np.where(total > 0, np.inf, 0.0)
 

@@ -216,8 +216,7 @@ def check_gradients(loss: Tensor, names: Mapping[int, str], report: Report, seed
     rng = np.random.default_rng(seed)
     wrong = False
     try:
-        pairs = zip(leaves, grads, strict=True)
-        for n, (t, g) in enumerate(told(pairs, "checking gradients", len(leaves))):
+        for n, (t, g) in enumerate(told(zip(leaves, grads, strict=True), "checking gradients", len(leaves))):
             if g is None:
                 continue
             name = names.get(id(t), f"leaf {n}, {t.dtype.name}{list(t.shape)}")
@@ -303,8 +302,7 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
         except (AnnealError, GradientError, TooLarge):
             continue
         if not found.ok:
-            first = next(n for n, g in enumerate(report.gradients) if not g.ok)
-            report.gradients.insert(first, found)
+            report.gradients.insert(next(n for n, g in enumerate(report.gradients) if not g.ok), found)
             return
 
 

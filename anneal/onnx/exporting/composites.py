@@ -290,8 +290,7 @@ def _whole_sum(w: GraphWriter, v: GraphValue, dtype: DType, axes: list[int], sha
     name = w.Transpose(v.name, perm=[*kept, *axes]) if kept and axes[0] < kept[-1] else v.name
     count = product([v.shape[a] for a in axes])
     rows = w.reshape(name, (*[v.shape[a] for a in kept], 1, count))
-    one = w.Expand(w.scalar(dtype, 1), w.shape((count, 1)))
-    return w.reshape(w.MatMul(rows, one), shape)
+    return w.reshape(w.MatMul(rows, w.Expand(w.scalar(dtype, 1), w.shape((count, 1)))), shape)
 
 
 def _whole_product(w: GraphWriter, v: GraphValue, axes: list[int]) -> str:
@@ -422,10 +421,8 @@ def updated(w: GraphWriter, u: UOp, given: Values) -> str:
         elif begin != 0:
             row = w.Add(row, w.size(begin))
         shape = tuple(n if a == axis else 1 for a in range(rank))
-        grid = w.Expand(w.reshape(row, shape), w.shape(room))
-        grids.append(w.Unsqueeze(grid, w.ints([-1])))
-    places = w.Concat(*grids, axis=-1) if rank > 1 else grids[0]
-    return w.ScatterND(x, places, part)
+        grids.append(w.Unsqueeze(w.Expand(w.reshape(row, shape), w.shape(room)), w.ints([-1])))
+    return w.ScatterND(x, w.Concat(*grids, axis=-1) if rank > 1 else grids[0], part)
 
 
 # -- sums of products as MatMul ---------------------------------------------------------------------------------------

@@ -204,8 +204,7 @@ class GraphWriter:
         """The value with axes of size 1 before its own."""
         if not (missing := rank - len(v.shape)):
             return v
-        shape = (1,) * missing + v.shape
-        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), shape)
+        return GraphValue(self.node("Unsqueeze", v.name, self.ints(range(missing))), (1,) * missing + v.shape)
 
     def whole(self, v: GraphValue, shape: Shape) -> GraphValue:
         """The value with `shape` itself."""

@@ -92,8 +92,7 @@ class GraphLowering:
         leaf = self.leaves.get(u)
         if leaf is not None:
             return ExportRecipe((), lambda w, _: leaf.written(w))
-        bare = u.src[0] if u.op is Op.RESHAPE else u
-        if (first := self.memory.get(bare)) is not None:
+        if (first := self.memory.get(u.src[0] if u.op is Op.RESHAPE else u)) is not None:
             return ExportRecipe((first,), partial(_again, u, first))
         constant = self.constants.of(u)
         if constant is not None:

@@ -232,8 +232,7 @@ def _sized(
             variable = said
         else:
             raise OnnxError(f"export: a size that varies is a name or a Variable, not {said!r} (axis {axis} of {name})")
-        known = variables.setdefault(variable.arg[0], variable)
-        if known is not variable:
+        if variables.setdefault(variable.arg[0], variable) is not variable:
             raise OnnxError(f"export: {variable.arg[0]!r} has two bounds: give the same Variable wherever it is meant")
         if values.setdefault(variable.arg[0], n) != n:
             raise OnnxError(
@@ -351,8 +350,7 @@ def export(
         raise OnnxError(f"export: opset is {least} to {most}, not {opset!r}")
     with progress.work("tracing the model"):
         trace = traced(function, example_args, dynamic or {}, input_names)
-    names = _output_names(trace, output_names)
-    writer, outputs = _written(trace, names, opset)
+    writer, outputs = _written(trace, _output_names(trace, output_names), opset)
     return _put(Path(path), trace, writer, outputs, external_data)
 
 
@@ -362,8 +360,7 @@ def _output_names(trace: TracedGraph, names: Sequence[str] | None) -> list[str]:
         names = ["output" if not n else f"output_{n}" for n in range(count)]
     if len(names) != count:
         raise OnnxError(f"export: output_names has {len(names)} names, but the function returned {count} tensors")
-    every = [*[i.name for i in trace.inputs], *names]
-    twice = [name for name, n in Counter(every).items() if n > 1]
+    twice = [name for name, n in Counter([*[i.name for i in trace.inputs], *names]).items() if n > 1]
     if twice:
         raise OnnxError(f"export: {twice[0]!r} is the name of two inputs or outputs; each has its own")
     return list(names)

@@ -352,8 +352,7 @@ def _turns(projected: Tensor, cell: Cell, states: Tensors, step: Step, lengths: 
         new = step(now, states, cell)
         if going is None:
             return new, new[0]
-        kept = tuple(going.where(n, s) for n, s in zip(new, states))
-        return kept, going.where(new[0], new[0].zeros_like())
+        return tuple(going.where(n, s) for n, s in zip(new, states)), going.where(new[0], new[0].zeros_like())
 
     time = projected.shape[0]
     going = None if lengths is None else (lengths > iota(projected, time, 0, 2)).unsqueeze(-1)

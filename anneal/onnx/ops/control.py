@@ -398,8 +398,7 @@ def SplitToSequence(x: Any, split: MaybeArray, *, axis: int, keepdims: int) -> A
         raise fail(f"splits {size} elements into pieces of {sizes}")
     if split is None and not keepdims:
         return [taken(x, axis, at) for at in range(size)]
-    ends = itertools.accumulate(sizes)
-    return [taken(x, axis, slice(end - s, end)) for s, end in zip(sizes, ends)]
+    return [taken(x, axis, slice(end - s, end)) for s, end in zip(sizes, itertools.accumulate(sizes))]
 
 
 @op(since=15, sizes=True)

@@ -240,8 +240,7 @@ def BitShift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
     moved = x.bitwise_right_shift(y)
     if x.dtype.name.startswith("uint"):
         return moved
-    bits = x.dtype.bits
-    return ((y < 0) | (y >= bits)).where((x < 0).where(x * 0 - 1, x * 0), moved)
+    return ((y < 0) | (y >= x.dtype.bits)).where((x < 0).where(x * 0 - 1, x * 0), moved)
 
 
 # -- any number of inputs ---------------------------------------------------------------------------------------------

@@ -69,8 +69,7 @@ def _taps(
     """
     spread = min(scale, 1.0) if antialias else 1.0
     half = math.ceil((1 if mode == "linear" else 2) / spread)
-    last = np.ceil(origin).astype(np.int64)
-    places = last[:, None] + np.arange(-half, half)
+    places = np.ceil(origin).astype(np.int64)[:, None] + np.arange(-half, half)
     weights = _kernel(mode, (places - origin[:, None]) * spread, a)
     if antialias:
         weights = weights / weights.sum(1, keepdims=True)

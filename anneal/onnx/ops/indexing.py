@@ -87,8 +87,7 @@ def _flat_places(index: Tensor, sizes: tuple[Any, ...]) -> Tensor:
 
 
 def _gather_nd_on_host(x: Array, index: Array, *, batch_dims: int = 0) -> Any:
-    batch = np.indices(index.shape[:-1], sparse=True)[:batch_dims]
-    return x[(*batch, *np.moveaxis(index, -1, 0))]
+    return x[(*np.indices(index.shape[:-1], sparse=True)[:batch_dims], *np.moveaxis(index, -1, 0))]
 
 
 @op(host=_gather_nd_on_host)
@@ -102,8 +101,7 @@ def GatherND(x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
     place = _flat_places(index, sizes).reshape(batch, -1)
     if b:
         place = place + iota(x, batch, 0, 2) * row
-    found = x.reshape(batch * row, *rest).index_select(0, place.reshape(-1))
-    return found.reshape(*index.shape[:-1], *rest)
+    return x.reshape(batch * row, *rest).index_select(0, place.reshape(-1)).reshape(*index.shape[:-1], *rest)
 
 
 @op
@@ -183,8 +181,7 @@ def TensorScatter(cache: Tensor, update: Tensor, starts: Tensor | None, *, axis:
     if mode == "circular":
         here = here.remainder(n)
     inside: Tensor = (here >= 0) & (here < m)
-    index = here.clamp(0, m - 1).expand(*cache.shape)
-    return inside.where(update.gather(axis, index), cache)
+    return inside.where(update.gather(axis, here.clamp(0, m - 1).expand(*cache.shape)), cache)
 
 
 # -- numbers of elements that depend on values ------------------------------------------------------------------------

@@ -232,8 +232,7 @@ def QLinearMatMul(
     """The product of quantised matrices, quantised; scales of float16 and bfloat16 since version 21."""
     total = exact_matmul(integers(a, _for_rows(a_zero_point)), columns_of(a, b, b_zero_point))
     rows, by = _for_rows(a_scale), _for_rows(y_scale)
-    factor = rows.float() * for_columns(b_scale).float() / by.float()
-    return requantised(total, factor, _for_rows(y_zero_point))
+    return requantised(total, rows.float() * for_columns(b_scale).float() / by.float(), _for_rows(y_zero_point))
 
 
 def requantised(total: Tensor, factor: Tensor, zero_point: MaybeTensor, name: str = "uint8") -> Tensor:

@@ -297,8 +297,7 @@ def ReverseSequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: i
     time_axis, batch_axis = axes_of([time_axis, batch_axis], x.ndim)
     time = iota(x, x.shape[time_axis], time_axis, x.ndim)
     length = lengths.int().reshape(along(batch_axis, x.ndim))
-    index = (time < length).where(length - 1 - time, time)
-    return x.gather(time_axis, index.expand(*x.shape))
+    return x.gather(time_axis, (time < length).where(length - 1 - time, time).expand(*x.shape))
 
 
 # -- values that shapes and attributes say ----------------------------------------------------------------------------
@@ -329,8 +328,7 @@ def Range(start: Array, limit: Array, delta: Array, *, stash_type: int = 1) -> A
     if symbolic_arg((first, last, step)):
         if not isinstance(step, int) or step < 0 or range_of(last - first)[0] < 0:
             raise fail(f"whether {first} to {last} by {step} has elements is not the same for all sizes")
-        span = (last - first + step - 1) // step
-        row = Tensor.arange(span, device=node.device)
+        row = Tensor.arange((last - first + step - 1) // step, device=node.device)
         row = row if step == 1 else row * step
         return counted(row if isinstance(first, int) and not first else row + first)
     count = max(math.ceil((last - first) / step), 0)

@@ -78,8 +78,7 @@ def _of_batch(x: Tensor, rows: Sequence[Tensor], epsilon: float, momentum: float
     batch_mean, batch_var = x.mean(axes), x.var(axes, correction=0)
     y = _standardised(x, batch_mean, batch_var, scale, bias, epsilon)
     new_mean = (mean * momentum + batch_mean * (1 - momentum)).cast(mean.dtype)
-    new_var = (var * momentum + batch_var * (1 - momentum)).cast(var.dtype)
-    return y, new_mean, new_var, batch_mean, batch_var
+    return y, new_mean, (var * momentum + batch_var * (1 - momentum)).cast(var.dtype), batch_mean, batch_var
 
 
 # each channel of each sample with mean 0 and variance 1, then scaled and shifted
@@ -123,15 +122,13 @@ def LayerNormalization(
         return y
     axes = tuple(range(first, x.ndim))
     wide = wide if wide.dtype.bits == 64 else wide.float()
-    mean = wide.mean(axes, keepdim=True)
-    return y, mean, (wide.var(axes, correction=0, keepdim=True) + epsilon).rsqrt()
+    return y, wide.mean(axes, keepdim=True), (wide.var(axes, correction=0, keepdim=True) + epsilon).rsqrt()
 
 
 @op
 def RMSNormalization(x: Tensor, scale: Tensor, *, axis: int, epsilon: float, stash_type: int) -> Tensor:
     """x over the root of its mean square, over the axes from `axis` on, times scale."""
-    first = axis_of(axis, x.ndim)
-    tail, wide = tuple(x.shape[first:]), _stashed(x, stash_type)
+    tail, wide = tuple(x.shape[axis_of(axis, x.ndim) :]), _stashed(x, stash_type)
     if scale.shape == tail:
         return F.rms_norm(wide, tail, scale, epsilon).cast(x.dtype)
     return (F.rms_norm(wide, tail, None, epsilon) * scale).cast(x.dtype)

@@ -102,8 +102,7 @@ def _bordered(x: Tensor, pairs: Pairs, value: Any = 0) -> Tensor:
 
 def _windows(x: Tensor, w: Window, value: Any) -> Tensor:
     """(n, c, h, w) to (n, c, oh, ow, kh, kw), and so for any number of axes: a view."""
-    axes = len(w.kernel)
-    x = _bordered(x, w.reach(x.shape[-axes:]), value)
+    x = _bordered(x, w.reach(x.shape[-len(w.kernel) :]), value)
     for i, (k, s, d) in enumerate(zip(w.kernel, w.strides, w.dilations)):
         x = x.unfold(2 + i, d * (k - 1) + 1, s)
         x = x if d == 1 else x[..., ::d]
@@ -198,8 +197,7 @@ def MaxPool(x: Tensor, *, storage_order: int = 0, how: Windows) -> Any:
             return getattr(F, f"max_pool{axes}d")(padded, list(w.kernel), list(w.strides), 0, list(w.dilations))
         return _windows(x, w, lowest).amax(tuple(range(2 + axes, 2 + 2 * axes)))
     seen = _windows(x, w, lowest).reshape(*x.shape[:2], *w.out, -1)
-    best = seen.argmax(-1)
-    return seen.amax(-1), _flat_position(x, best, w, storage_order)
+    return seen.amax(-1), _flat_position(x, seen.argmax(-1), w, storage_order)
 
 
 def _flat_position(x: Tensor, best: Tensor, w: Window, column_major: int) -> Tensor:
@@ -248,8 +246,7 @@ def AveragePool(x: Tensor, *, count_include_pad: int = 0, how: Windows) -> Tenso
 @op
 def LpPool(x: Tensor, *, p: float, how: Windows) -> Tensor:
     """The p-norm of each window; p is an integer since version 2, ceil_mode and dilations since 18."""
-    w = window_of(x.shape[2:], how)
-    return _root(_window_sum(_power(x, p), w), p)
+    return _root(_window_sum(_power(x, p), window_of(x.shape[2:], how)), p)
 
 
 def _power(x: Tensor, p: float) -> Tensor:
@@ -284,8 +281,7 @@ def MaxUnpool(x: Tensor, index: Tensor, output_shape: MaybeArray, *, how: Window
         for i, (n, s, k) in enumerate(zip(x.shape[2:], steps, kernel, strict=True))
     ]
     shape = (*x.shape[:2], *inferred)
-    flat = x.new_zeros(math.prod(shape))
-    out = flat.scatter(0, index.int().reshape(-1), x.reshape(-1)).reshape(*shape)
+    out = x.new_zeros(math.prod(shape)).scatter(0, index.int().reshape(-1), x.reshape(-1)).reshape(*shape)
     if output_shape is None:
         return out
     return _bordered(out, tuple((0, n - m) for n, m in zip(ints(output_shape)[2:], inferred, strict=True)))

@@ -164,8 +164,7 @@ def extent(g: FusionGroup) -> int:
 
 def as_late_as_possible(groups: list[FusionGroup], owner: Owner) -> None:
     """Set each `level` to the latest one that does not move a group's readers; `groups` are sorted."""
-    last = max((g.level for g in groups), default=0)
-    level = dict.fromkeys(groups, last)
+    level = dict.fromkeys(groups, max((g.level for g in groups), default=0))
     for g in reversed(groups):
         g.level = level[g]
         for i in g.inputs:

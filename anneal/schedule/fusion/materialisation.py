@@ -422,8 +422,7 @@ def segment_sum(state: State, u: UOp) -> None:
     state.materialise(starts, Reason.READ_ANYWHERE)
     if state.open_reduce[value] is not None or state.cost[value] > 0:
         state.materialise(value, Reason.READ_ANYWHERE)
-    inputs = state.within_limit(u)
-    state.put(u, u, REDUCE_COST, inputs)
+    state.put(u, u, REDUCE_COST, state.within_limit(u))
 
 
 # -- elementwise -------------------------------------------------------------------------------------------------------

@@ -174,11 +174,9 @@ def _step(words: UOp, blocks: int, shift: int) -> UOp:
     low = (words >> shift) & (digits - 1)
     digit = shaped(low.cast(_I32), blocks, _BLOCK)
     whole = (blocks, digits, _BLOCK)
-    same = spread(digit, whole, 1).eq(along(whole, 1))
-    counts = summed(same.cast(_I32), 2)
+    counts = summed(spread(digit, whole, 1).eq(along(whole, 1)).cast(_I32), 2)
     before = _earlier(counts)  # in earlier blocks
-    totals = shaped(summed(counts, 0), digits, 1)
-    smaller = shaped(_earlier(totals), 1, digits)
+    smaller = shaped(_earlier(shaped(summed(counts, 0), digits, 1)), 1, digits)
     starts = kept(before + smaller.then(Op.EXPAND, (blocks, digits)))
     square = (blocks, _BLOCK, _BLOCK)
     equal = spread(digit, square, 1).eq(spread(digit, square, 2))
@@ -198,8 +196,7 @@ def _earlier(table: UOp) -> UOp:
     by_run = kept(shaped(padded, runs, width, columns))
     inner = _before(shaped(by_run.then(Op.PERMUTE, (1, 0, 2)), width, runs * columns))
     inner = shaped(inner, width, runs, columns).then(Op.PERMUTE, (1, 0, 2))
-    outer = _earlier(summed(by_run, 1))
-    total = inner + spread(outer, (runs, width, columns), 1)
+    total = inner + spread(_earlier(summed(by_run, 1)), (runs, width, columns), 1)
     flat = shaped(total, runs * width, columns)
     return flat.then(Op.SHRINK, ((0, rows), (0, columns))) if runs * width > rows else flat
 

@@ -140,8 +140,7 @@ def compute_again(s: Schedule) -> Schedule:
     for u, g in _chosen(groups, kept, s.materialised, s.cost_model).items():
         for r in kept[u]:
             r.second |= {u}
-        first = next(r for r in groups if u in r.second)
-        before.setdefault(first, []).append(g)
+        before.setdefault(next(r for r in groups if u in r.second), []).append(g)
     return replace(s, groups=[g for r in groups for g in (*before.get(r, ()), r)])
 
 

@@ -238,8 +238,7 @@ def donate(plan: Plan, wanted: Mapping[int, int], concurrent: bool = False) -> t
             accepted[v] = source
         calls.append(merged(c, pairs) if pairs else c)
     calls, (memory, temporaries) = arrange(plan.values, calls, concurrent, accepted)
-    donated = replace(plan, calls=tuple(calls), memory=memory, temporaries=temporaries)
-    return donated, accepted
+    return replace(plan, calls=tuple(calls), memory=memory, temporaries=temporaries), accepted
 
 
 def _updated(order: list[Call], wanted: Mapping[int, int]) -> dict[int, tuple[int | None, int]]:
@@ -441,8 +440,7 @@ class _Program:
         for n in reversed(order):
             place = at[n]
             if new[n] and wanted[n] < len(order):
-                stays = all(last[v] >= wanted[n] for v in self.touched[n] if self.size[v] >= _WORTH_FREEING)
-                if stays:
+                if all(last[v] >= wanted[n] for v in self.touched[n] if self.size[v] >= _WORTH_FREEING):
                     place = wanted[n]
             key[n] = (place, place == at[n], at[n])
             for x in self.ahead[n]:

@@ -318,8 +318,7 @@ def _half(x: UOp, axis: int) -> UOp:
 
 def _pieces(results: int, depth: int) -> int:
     """Pieces of a sum: each of 512 terms or fewer, unless they would take too much memory."""
-    fitting = [d for d in range(_STEP, _FLUSHED + 1, _STEP) if depth % d == 0]
-    pieces = depth // max(fitting)
+    pieces = depth // max([d for d in range(_STEP, _FLUSHED + 1, _STEP) if depth % d == 0])
     most = max(1, _KEPT // (results * _F32.itemsize))
     return max(d for d in range(1, pieces + 1) if pieces % d == 0 and d <= most)
 
@@ -339,8 +338,7 @@ def _matrix(x: UOp, axes: _Axes, own: Ints, down: bool) -> UOp:
     parts = (axes.batch, axes.depth, own) if down else (axes.batch, own, axes.depth)
     order = [a for part in parts for a in part]
     rest = [a for a in range(len(axes.shape)) if a not in order]
-    turned = x.then(Op.PERMUTE, (*order, *rest))
-    return shaped(turned, *[axes.size(part) for part in parts])
+    return shaped(x.then(Op.PERMUTE, (*order, *rest)), *[axes.size(part) for part in parts])
 
 
 def _bits(x: UOp) -> UOp:
@@ -376,8 +374,7 @@ def _power(x: UOp, axis: int) -> UOp:
     finite = (size < math.inf).where(size, 0.0)
     most = finite.then(Op.REDUCE_AXIS, (Op.MAX, (axis,)))
     exponent = _bits(most) >> _MANTISSA
-    power = const(_I32, _TOP + _BIAS) - exponent
-    return Op.MIN(power, const(_I32, _LARGEST)).then(Op.CONTIGUOUS)
+    return Op.MIN(const(_I32, _TOP + _BIAS) - exponent, const(_I32, _LARGEST)).then(Op.CONTIGUOUS)
 
 
 def _to_the(power: UOp) -> UOp:
@@ -414,8 +411,7 @@ def _unscaled(total: UOp, powers: UOp) -> UOp:
     """The sums of scaled factors, divided by both scales: in two steps, as one may be no number."""
     exponent = const(_I32, 0) - powers
     half = exponent >> 1
-    rest = exponent - half
-    return total * _to_the(half) * _to_the(rest)
+    return total * _to_the(half) * _to_the(exponent - half)
 
 
 def _put_back(x: UOp, axes: _Axes) -> UOp:

@@ -264,10 +264,8 @@ class _Lower:
         if op is Op.SEGMENT_SUM:
             source, order, starts = node.src
             first = self.load(starts, (index[0],), predicate)
-            last = self.load(starts, (index[0] + 1,), predicate)
-            r = self.ranges.reduce(last - first, 0, 0)
-            row = self.load(order, (first + r,), predicate)
-            value = yield source, (row, *index[1:]), predicate
+            r = self.ranges.reduce(self.load(starts, (index[0] + 1,), predicate) - first, 0, 0)
+            value = yield source, (self.load(order, (first + r,), predicate), *index[1:]), predicate
             return _reduce(Op.ADD, value, (r,), node.tag)
         raise CompilerError(f"{op.name} cannot stand in a kernel", stage="rangeify", node=node)
 

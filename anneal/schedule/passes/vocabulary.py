@@ -35,14 +35,12 @@ def numbers(count: int) -> UOp:
 
 def along(shape: Ints, axis: int) -> UOp:
     """The coordinate along `axis` of every place of `shape`."""
-    ones = tuple([n if i == axis else 1 for i, n in enumerate(shape)])
-    return repeated(numbers(shape[axis]), ones, shape)
+    return repeated(numbers(shape[axis]), tuple([n if i == axis else 1 for i, n in enumerate(shape)]), shape)
 
 
 def summed(u: UOp, axis: int) -> UOp:
     """The sum over `axis`, which is gone."""
-    whole = u.then(Op.REDUCE_AXIS, (Op.ADD, (axis,)))
-    return shaped(whole, *[n for i, n in enumerate(u.shape) if i != axis])
+    return shaped(u.then(Op.REDUCE_AXIS, (Op.ADD, (axis,))), *[n for i, n in enumerate(u.shape) if i != axis])
 
 
 def taken(u: UOp, places: UOp) -> UOp:

@@ -211,8 +211,7 @@ def _module(text: Text, threads: int, lines: Sequence[str], target: Target) -> s
     if target.rounds_halves:
         body = body.replace("round_f16", "packed_f16")
     helpers = called(body)
-    f16 = any(_F16.search(part) for part in (body, *helpers, *bindings))
-    head = ["enable f16;"] if f16 else []
+    head = ["enable f16;"] if any(_F16.search(part) for part in (body, *helpers, *bindings)) else []
     if target.names_subgroups and "subgroup" in body:
         head.append("enable subgroups;")
     if "subgroup_matrix" in body:

@@ -259,8 +259,7 @@ def _joint_attention(
     if how.unidirectional and (before or bias is not None):
         allowed = iota(q, total, 3, 4) <= iota(q, q.shape[2], 2, 4) + before
     plain = bool(how.unidirectional) and allowed is None
-    y = attend(q, k, v, allowed, bias, how.scale or None, causal=plain, guarded=False)
-    return together(y), k, v
+    return together(attend(q, k, v, allowed, bias, how.scale or None, causal=plain, guarded=False)), k, v
 
 
 def _hidden(mask: Tensor, q: Tensor, total: int) -> Tensor:
@@ -304,8 +303,7 @@ def self_attention(
 ) -> Any:
     """Attention of queries, keys and values of these widths, which lie side by side, and the cache if it is wanted."""
     q, k, v = [heads_of(p, how.num_heads) for p in joined.split(widths, dim=2)]
-    kept = None if past is None else (past[0], past[1])
-    y, k, v = _joint_attention(q, k, v, mask, bias, kept, how)
+    y, k, v = _joint_attention(q, k, v, mask, bias, None if past is None else (past[0], past[1]), how)
     return (y, Tensor.stack([k, v])) if node.wants(1) else y
 
 

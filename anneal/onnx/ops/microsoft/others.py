@@ -189,8 +189,7 @@ def RelativePositionBias(
     steps = np.log(np.maximum(apart, 1).astype(np.float32) / exact) / np.log(np.float32(max_distance / exact))
     far = exact + (steps * (buckets - exact)).astype(np.int64)
     place = base + np.where(apart < exact, apart, np.minimum(far, buckets - 1))
-    found = table.rows(node.constant(place.astype(np.int32)))
-    return found.permute(2, 0, 1).unsqueeze(0)
+    return table.rows(node.constant(place.astype(np.int32))).permute(2, 0, 1).unsqueeze(0)
 
 
 @op

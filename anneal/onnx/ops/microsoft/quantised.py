@@ -52,8 +52,7 @@ def _through(name: str, function: Callable[..., Tensor], count: int = 1, first: 
 
 def _means(x: Tensor, *, channels_last: int = 0, count_include_pad: int = 0, how: Windows) -> Tensor:
     """The mean of each window."""
-    data = x.movedim(-1, 1) if channels_last else x
-    y = AveragePool(data, count_include_pad=count_include_pad, how=how)
+    y = AveragePool(x.movedim(-1, 1) if channels_last else x, count_include_pad=count_include_pad, how=how)
     return y.movedim(1, -1) if channels_last else y
 
 
@@ -261,8 +260,7 @@ def MatMulNBits(
     node.room(N, K)
 
     def weight() -> Array:
-        rows = _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size)
-        return rows.T.astype(a.dtype.name)
+        return _dequantised_blocks(b, scales, zero_points, g_idx, N, K, bits, block_size).T.astype(a.dtype.name)
 
     return plus(a.matmul(node.constant(weight, (b, scales, zero_points, g_idx))), bias)
 
@@ -505,8 +503,7 @@ def QMoE(
             return None
         return node.constant(lambda: _weights(w, s, z, expert_weight_bits, block_size).astype(x.dtype.name), (w, s, z))
 
-    layers = [(layer(w1, s1, z1), b1), (layer(w2, s2, z2), b2), (layer(w3, s3, z3), b3)]
-    return _mixed(x, router, layers, how)
+    return _mixed(x, router, [(layer(w1, s1, z1), b1), (layer(w2, s2, z2), b2), (layer(w3, s3, z3), b3)], how)
 
 
 def _weights(packed: Array, scales: Array, zeros: MaybeArray, bits: int, block: int) -> Array:

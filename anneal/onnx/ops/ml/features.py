@@ -180,8 +180,7 @@ TRANSFORMED: dict[str, Callable[[Tensor], Tensor]] = {
 def labelled(place: Tensor, numbers: Numbers, texts: Texts) -> Value:
     """Classes by their position, as integers or as text."""
     if texts:
-        names = np.array(texts, object)
-        return np.asarray(names[node.host(place, "its labels are text")], object)
+        return np.asarray(np.array(texts, object)[node.host(place, "its labels are text")], object)
     return node.constant(np.array(numbers or (), np.int64)).index_select(0, place.reshape(-1)).reshape(*place.shape)
 
 
@@ -211,8 +210,7 @@ def LinearClassifier(
 ) -> Any:
     """The class of the largest linear score, and the scores; of one score a second class is made."""
     count = len(classlabels_strings or classlabels_ints or ())
-    width = x.shape[-1]
-    rows = len(coefficients) // width
+    rows = len(coefficients) // x.shape[-1]
     scores = _linear(x, coefficients, intercepts, rows)
     if rows == 1 and count == 2:
         # The class behind the score, where that is above 0 (LOGISTIC: 0.5 of its sigmoid).

@@ -72,8 +72,7 @@ def _walked(x: Tensor, f: Forest, aggregate: str) -> Tensor:
     table["splits"] = node.constant(f.splits.astype(own))
     at = node.constant(f.roots.astype(np.int32)).reshape(1, -1).expand(n, trees)
     for _ in range(f.depth):
-        seen = x.gather(1, table["features"].rows(at))
-        goes = _answers(seen, at, table, f)
+        goes = _answers(x.gather(1, table["features"].rows(at)), at, table, f)
         at = goes.where(table["yes"].rows(at), table["no"].rows(at))
     blank = {"MIN": math.inf, "MAX": -math.inf}.get(aggregate, 0.0)
     given = node.constant(np.where(np.isnan(f.weights), blank, f.weights).astype(own)).rows(at)
@@ -106,8 +105,7 @@ def _member(seen: Tensor, at: Tensor, f: Forest) -> Tensor:
     sets = np.full((len(f.features), longest), np.nan)
     for i, values in f.members.items():
         sets[i, : len(values)] = values
-    known = node.constant(sets.astype(seen.dtype.name)).rows(at)
-    return (seen.unsqueeze(-1) == known).any(-1)
+    return (seen.unsqueeze(-1) == node.constant(sets.astype(seen.dtype.name)).rows(at)).any(-1)
 
 
 @op(since=5)
@@ -153,8 +151,7 @@ def TreeEnsemble(
         np.pad(np.asarray(v).reshape(-1), (0, leaves)) for v in (nodes_featureids, nodes_splits, nodes_modes, tracks)
     ]
     members = _sets(membership_values, np.flatnonzero(modes == 6))
-    depth = _depth(yes, no, roots)
-    forest = Forest(features, splits, modes, yes, no, missing, members, roots, depth, weights)
+    forest = Forest(features, splits, modes, yes, no, missing, members, roots, _depth(yes, no, roots), weights)
     scores = _walked(x, forest, ("AVERAGE", "SUM", "MIN", "MAX")[aggregate_function])
     return [*TRANSFORMED.values()][post_transform](scores)
 
@@ -226,8 +223,7 @@ def TreeEnsembleRegressor(
 ) -> Tensor:
     """The leaves that each row reaches, put together for each target; tensors of doubles since version 3."""
     x = floats(x)
-    forest = _forest(n_targets or 1, "target")
-    scores = _walked(x, forest, aggregate_function).float()
+    scores = _walked(x, _forest(n_targets or 1, "target"), aggregate_function).float()
     if base := _either(node.attributes, "base_values"):
         scores = scores + known(base)
     return TRANSFORMED[post_transform](scores)
@@ -252,12 +248,10 @@ def TreeEnsembleClassifier(
             seen = scores = scores + known(base)
         elif np.isnan(forest.weights[forest.yes == np.arange(len(forest.yes))]).any():
             # A class without votes is not the one with the most.
-            said = forest.weights * 0 + 1
-            voted = _walked(x, forest._replace(weights=said), "MAX") > 0
+            voted = _walked(x, forest._replace(weights=forest.weights * 0 + 1), "MAX") > 0
             seen = voted.where(scores, -math.inf)
         chosen = seen.argmax(-1)
-    labels = labelled(chosen, classlabels_int64s, classlabels_strings)
-    return labels, TRANSFORMED[post_transform](scores)
+    return labelled(chosen, classlabels_int64s, classlabels_strings), TRANSFORMED[post_transform](scores)
 
 
 def _of_two(scores: Tensor, first: bool, base: Sequence[float], share: bool) -> tuple[Tensor, Tensor]:
