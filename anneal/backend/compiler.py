@@ -21,7 +21,7 @@ from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from anneal import cache
-from anneal.frozen import frozen
+from anneal.frozen import Texts, frozen
 
 FLAGS = (
     "-std=gnu11", "-O2", "-march=native", "-fwrapv", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
@@ -41,7 +41,7 @@ class NotCompiled(subprocess.SubprocessError):
 class Compiler:
     """A C compiler: the start of its command line, and facts that distinguish it from other compilers."""
 
-    command: tuple[str, ...]
+    command: Texts
     identity: tuple[object, ...]
 
 
@@ -91,7 +91,7 @@ def _identity(path: str) -> tuple[object, ...]:
 
 
 @functools.cache
-def machine() -> tuple[str, ...]:
+def machine() -> Texts:
     """The processor's names, and its instructions where the system tells."""
     lines = set()
     with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ def _compiled(texts: Sequence[str], compiler: Compiler) -> list[bytes]:
         return [Path(folder, f"unit{n}.so").read_bytes() for n in range(len(texts))]
 
 
-def _ran(commands: Sequence[tuple[str, ...]], folder: str) -> list[str]:
+def _ran(commands: Sequence[Texts], folder: str) -> list[str]:
     """The output of commands that run side by side, without a shell. None of them is left running."""
     running = []
     try:

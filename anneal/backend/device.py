@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Buffer = TypeVar("Buffer")
 T = TypeVar("T")
+Contents = Sequence[tuple[Buffer, int, DType]]  # buffers with the elements that they hold, and their dtypes
 
 
 # A promise of arrays that a device was asked for: it waits for them, and gives the result of a function of them.
@@ -510,7 +511,7 @@ class Device(ABC, Generic[Buffer]):
             dtype: the dtype of the elements.
         """
 
-    def download_all(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> list[Array]:
+    def download_all(self, pieces: Contents[Buffer]) -> list[Array]:
         """`download` of several buffers, each with its size and dtype; waits once.
 
         Args:
@@ -518,7 +519,7 @@ class Device(ABC, Generic[Buffer]):
         """
         return [self.download(*p) for p in pieces]
 
-    def read_later(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> Reader:
+    def read_later(self, pieces: Contents[Buffer]) -> Reader:
         """Begin to read several buffers, each with its size and dtype. What is returned is called with a function,
         waits, and gives what that makes of the arrays, which it may look at until it returns. Work that is asked for
         in between is not waited for, where the device can tell.
@@ -529,7 +530,7 @@ class Device(ABC, Generic[Buffer]):
         arrays = self.download_all(pieces)
         return lambda use: use(arrays)
 
-    def written(self, pieces: Sequence[tuple[Buffer, int, DType]]) -> tuple[list[Array], Callable[[], None]] | None:
+    def written(self, pieces: Contents[Buffer]) -> tuple[list[Array], Callable[[], None]] | None:
         """Arrays to be written, and what then gives them to buffers; nobody looks at them after that. None where there
         is no such memory; `pieces` are a buffer, its size and its dtype each."""
         return None

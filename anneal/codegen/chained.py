@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from anneal.codegen.chain import GAP, LANES, SIDE, Chain, ChainedKernel, Scores, Split, chain_of, scaled, split_of
 from anneal.codegen.opts import Opt, axes_of, refused
 from anneal.codegen.ranges import SUBGROUP, ZERO, extent
-from anneal.codegen.stage import Layout, Steps, filled, load, multiplied, rows_apart, steps_between, tile_over
+from anneal.codegen.stage import Layout, filled, load, multiplied, rows_apart, steps_between, tile_over
 from anneal.rewrite import over, rebuild
-from anneal.uop import Known, Nodes, Op, Src, UOp, alu, const, dtypes, toposort
+from anneal.uop import Ints, Known, Nodes, Op, Src, UOp, alu, const, dtypes, toposort
 from anneal.uop.sizes import content
+
+Rows = list[tuple[UOp, list[tuple[UOp, list[UOp]]]]]  # `Scores` that are not complete yet
 
 
 def chained(sink: UOp, opts: Sequence[Opt]) -> UOp:
@@ -102,7 +104,7 @@ class Matrices(ChainedKernel):
             put.append(self.put_matrix(memory, i * stride + j, (stride, 1), found))
         return filled(put, held, ("stored", buffers > 0, False)), Layout((stride, 1), -1, 0)
 
-    def steps(self, value: UOp, across: UOp, deep: UOp) -> Steps | None:
+    def steps(self, value: UOp, across: UOp, deep: UOp) -> Ints | None:
         """Elements between two rows, and two steps deep, of memory that matrices are read from as it lies."""
         if value.op is not Op.LOAD or len(value.src) > 2:
             return None
@@ -113,7 +115,7 @@ class Matrices(ChainedKernel):
         """The scores of a thread, in workgroup memory, a tile for each of `chain.scores`: neighbours are neighbours in
         a row, since memory of matrices is read and written by single elements."""
         s, lid = self.split, self.lid
-        out: list[tuple[UOp, list[tuple[UOp, list[UOp]]]]] = []
+        out: Rows = []
         for n in range(0, s.rows * s.columns, self.threads):
             r, c = (lid + n) // s.columns, (lid + n) % s.columns
             if self.threads % s.columns == 0:
@@ -245,9 +247,7 @@ class Threads(ChainedKernel):
             for e in self.chain.depths
         }
         mine = s.columns // s.down
-        out: list[tuple[UOp, list[tuple[UOp, list[UOp]]]]] = [
-            (quad, [(self.down * mine + j, []) for j in range(mine)]) for quad in self.quads
-        ]
+        out: Rows = [(quad, [(self.down * mine + j, []) for j in range(mine)]) for quad in self.quads]
         for score in self.chain.scores:
             a, b = self.chain.factors(score)
             e = score.src[1]

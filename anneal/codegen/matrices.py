@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from anneal.codegen.opts import Opt, axes_of, refused
 from anneal.codegen.ranges import SUBGROUP, ZERO, extent, mask_of, merged, only_if, reads_stored
-from anneal.codegen.stage import Remade, Steps, multiplied, rows_apart, steps_between
+from anneal.codegen.stage import Remade, multiplied, rows_apart, steps_between
 from anneal.codegen.target import MatrixShape, Target
 from anneal.frozen import frozen
 from anneal.uop import Ints, Known, Nodes, Op, UOp, const, dtypes, of_op, toposort
@@ -252,7 +252,7 @@ class _Multiplication(Remade):
             out.append(self.matrix(tile, place, (wide, self.inner)[::order], layout.strides[::order]))
         return out
 
-    def steps_of_whole(self) -> Steps | None:
+    def steps_of_whole(self) -> Ints | None:
         """Elements between rows and between columns, if the sums are the results, and matrices of them lie in memory
         as matrices may."""
         memory, index, *value = self.sink.src[0].src

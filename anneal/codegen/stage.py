@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from anneal.codegen.ranges import SUBGROUP, ZERO, extent, form, mask_of, normalise, only_if, substituted, unused
 from anneal.frozen import frozen
-from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
+from anneal.uop import Ints, Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
 from anneal.uop.sizes import Size, size
 
 _I32, _F32 = dtypes.int32, dtypes.float32
-Steps = tuple[int, ...]
 _BANKS, _ROWS = 32, 4  # of workgroup memory, one element wide; rows between two gaps, as long as a vector
 
 
@@ -20,7 +19,7 @@ class Layout:
     """Places of a tile's elements: a stride for each range, and `pad` elements left out after every fourth value of
     the range numbered `padded`."""
 
-    strides: tuple[int, ...]
+    strides: Ints
     padded: int
     pad: int
 
@@ -64,19 +63,19 @@ class Remade:
         """`value` at other indices."""
         return substituted(value, {**self.table, **table})
 
-    def matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
+    def matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Ints) -> UOp:
         """The matrix in memory whose first element is at `first`."""
         return load(memory, self.of_matrix(memory, first, ranges, steps))
 
-    def put_matrix(self, memory: UOp, first: UOp, steps: Steps, value: UOp) -> UOp:
+    def put_matrix(self, memory: UOp, first: UOp, steps: Ints, value: UOp) -> UOp:
         """The store of a matrix of sums there."""
         return store(memory, self.of_matrix(memory, first, (self.row_, self.column_), steps), value)
 
-    def of_matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Steps) -> UOp:
+    def of_matrix(self, memory: UOp, first: UOp, ranges: Nodes, steps: Ints) -> UOp:
         """The index of a matrix."""
         return UOp(Op.LANES, _I32, (first, *ranges, self.lane), (memory.dtype, steps))
 
-    def by_threads(self, memory: UOp, mine: UOp, value: UOp, place: tuple[int, ...]) -> Iterator[tuple[UOp, UOp, UOp]]:
+    def by_threads(self, memory: UOp, mine: UOp, value: UOp, place: Ints) -> Iterator[tuple[UOp, UOp, UOp]]:
         """The vectors of a matrix of sums that a thread takes from the workgroup memory that all matrices share: row,
         column and value. The matrix begins at `mine` there; `place` tells it from others."""
         m, n = extent(self.row_), extent(self.column_)
@@ -88,7 +87,7 @@ class Remade:
             yield r, c, load(tile, mine + r * n + c)
 
 
-def steps_between(index: UOp, across: UOp, down: UOp) -> Steps | None:
+def steps_between(index: UOp, across: UOp, down: UOp) -> Ints | None:
     """Elements between the neighbours along two ranges, 0 where one does not move the index; None where they have no
     one distance."""
     terms, _ = form(index)

@@ -15,7 +15,7 @@ from anneal.errors import AnnealError
 from anneal.frozen import Texts, frozen
 from anneal.progress import told
 from anneal.schedule import CostModel, Origin, Plan, refused
-from anneal.uop import MOVEMENT, Op, UOp
+from anneal.uop import MOVEMENT, Ints, Op, UOp
 
 _WORTH = 0.005  # seconds of code generation below which the texts are not worth a file
 
@@ -53,7 +53,7 @@ class KernelCall:
     lines: Lines
     modules: Texts
     functions: Texts
-    nodes: tuple[int, ...]
+    nodes: Ints
 
 
 def kernel_calls(plan: Plan, origins: Sequence[Origin], text: Callable[[UOp], str] | None = None) -> list[KernelCall]:

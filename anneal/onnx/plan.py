@@ -353,7 +353,7 @@ class _Divided:
         self.complete = False
         self._host: set[int] = set()
         self._surprises = 0
-        self._stages: list[tuple[_Part | None, list[int]]] | None = None
+        self._stages: _Stages | None = None
 
     def note(self, number: int, needs_host: bool) -> None:
         """Note of a node whether it needs the host; the last one completes the picture."""
@@ -390,7 +390,7 @@ class _Divided:
                 return True
         return False
 
-    def _divide(self) -> list[tuple[_Part | None, list[int]]]:
+    def _divide(self) -> _Stages:
         """Stages: a part, and the nodes behind it that need the host."""
         nodes = self.graph.nodes
         stage: dict[str, int] = {}  # of values
@@ -405,7 +405,7 @@ class _Divided:
         outside = {x for at in hosts.values() for n in at for x in nodes[n].reads()}
         outside |= {v.name for v in self.graph.outputs}
         constants = [n for n in sorted(everywhere) if outside.intersection(nodes[n].outputs)]
-        out: list[tuple[_Part | None, list[int]]] = [(None, constants)]
+        out: _Stages = [(None, constants)]
         for at in range(max([*parts, *hosts], default=-1) + 1):
             mine = parts.get(at, [])
             others = {x for k, part in parts.items() if k != at for n in part for x in nodes[n].reads()}
@@ -546,6 +546,7 @@ def _loosen(run: GraphRun, value: Any) -> None:
         run.loose[id(value)] = value
 
 
+_Stages = list[tuple[_Part | None, list[int]]]  # a part that is captured, if it is one, and its nodes by number
 _Place = tuple[str, int]  # an input and an axis
 
 

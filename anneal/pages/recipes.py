@@ -12,6 +12,7 @@ import numpy as np
 from anneal import nn
 from anneal.backend import Array
 from anneal.errors import DTypeError, UserError
+from anneal.frozen import Json
 from anneal.pages.exporting import VISITOR
 from anneal.pages.program import page_device
 from anneal.tensor import Tensor
@@ -29,7 +30,7 @@ class PageRecipe:
 
     functions: dict[str, Callable[..., Any]]
     examples: dict[str, tuple[Any, ...]]
-    page: dict[str, Any] = field(default_factory=lambda: {"kind": "form"})
+    page: Json = field(default_factory=lambda: {"kind": "form"})
     data: Mapping[str, Array] = field(default_factory=dict)
     train: tuple[str, ...] = ()
     weights: str = ""  # a form that the recipe asks for
@@ -134,7 +135,7 @@ def of_onnx(model: Model, feeds: Mapping[str, Any], labels: list[str] | None = N
     signed: Any = run
     signed.__signature__ = inspect.Signature([inspect.Parameter(p, kind) for p in parameters])
     tensors = tuple(_narrow(n, feeds[n], device) for n in given)
-    page: dict[str, Any] = {"kind": "form"}
+    page: Json = {"kind": "form"}
     if len(tensors) == 1 and tensors[0].ndim == 4 and tensors[0].shape[:2] == (1, 3):
         page = {"kind": "describe", "size": list(tensors[0].shape[2:]), "labels": labels or []}
     return PageRecipe({"run": signed}, {"run": tensors}, page)

@@ -25,8 +25,9 @@ from anneal.uop import ALL, ALU, DTYPES, REDUCE_OPS, DType, Op, Src, UOp, alu, d
 # therefore does not change a value.
 
 _F32 = dtypes.float32
-FLOATS: Mapping[DType, DType] = {d: _F32 for d in DTYPES if d.is_narrow}
-INTEGERS: Mapping[DType, DType] = {
+Widened = Mapping[DType, DType]
+FLOATS: Widened = {d: _F32 for d in DTYPES if d.is_narrow}
+INTEGERS: Widened = {
     dtypes.int8: dtypes.int32,
     dtypes.int16: dtypes.int32,
     dtypes.uint8: dtypes.uint32,
@@ -35,7 +36,7 @@ INTEGERS: Mapping[DType, DType] = {
 COMPUTED = {**FLOATS, **INTEGERS}
 
 
-def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
+def legalised(sink: UOp, wide: Widened) -> UOp:
     """The kernel with every operation on a dtype that is a key of `wide` done in the dtype that `wide` gives for it.
 
     >>> from anneal.uop import const
@@ -58,7 +59,7 @@ def legalised(sink: UOp, wide: Mapping[DType, DType]) -> UOp:
     return rebuild(sink, visit, order=order)
 
 
-def _wide(u: UOp, wide: Mapping[DType, DType]) -> UOp:
+def _wide(u: UOp, wide: Widened) -> UOp:
     """`u` in the dtype that it is computed in; without the casts there and back if its bounds say that they lose
     nothing.
     """
@@ -74,7 +75,7 @@ def _wide(u: UOp, wide: Mapping[DType, DType]) -> UOp:
     return u.cast(to)
 
 
-def _computed(u: UOp, src: Src, wide: Mapping[DType, DType]) -> UOp:
+def _computed(u: UOp, src: Src, wide: Widened) -> UOp:
     x = tuple([_wide(s, wide) for s in src])
     if u.op is not Op.CAST:
         out = alu(u.op, x)

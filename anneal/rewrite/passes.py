@@ -150,10 +150,14 @@ class Event:
         return f"{step}{self.before!r} -> {self.after!r}   by {self.rule}   at {self.place}{user}"
 
 
+# a kind, its table, and the functions that this has from now on
+Replacement = tuple[str, dict[Op, Any], dict[Op, Any]]
+
+
 class _Listeners(list[Listener]):
     """The listeners to the rules that fire, in all threads."""
 
-    plain: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]] = ()  # (kind, table, its own functions) where others are
+    plain: Sequence[Replacement] = ()  # (kind, table, its own functions) where others are
 
 
 _lock = threading.RLock()
@@ -202,7 +206,7 @@ def _stop(f: Listener) -> None:
             _LISTENERS.plain = ()
 
 
-def _use(tables: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]]) -> None:
+def _use(tables: Sequence[Replacement]) -> None:
     """Replace the functions in tables: each row is a kind, a table, and the functions that it has from now on."""
     for kind, functions, others in tables:
         functions.update(others)
@@ -211,7 +215,7 @@ def _use(tables: Sequence[tuple[str, dict[Op, Any], dict[Op, Any]]]) -> None:
 
 
 @cache
-def _telling() -> list[tuple[str, dict[Op, Any], dict[Op, Any]]]:
+def _telling() -> list[Replacement]:
     """Kind, table, and functions that match the same and report it to the listeners: generated once for a process."""
     # imports the generator, which most programs do not need
     from anneal.rewrite.generate import PACKAGE, generate, targets

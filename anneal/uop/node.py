@@ -541,7 +541,7 @@ Op.make = alu
 def toposort(
     roots: UOp | Iterable[UOp],
     until: Callable[[UOp], bool] | None = None,
-    sources: Callable[[UOp], tuple[UOp, ...]] | None = None,
+    sources: Callable[[UOp], Src] | None = None,
 ) -> list[UOp]:
     """The nodes below one or several `roots`, sources first, in an order that depends on the structure alone.
 

@@ -22,6 +22,8 @@ from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, am
 from anneal.rewrite import substitute
 from anneal.uop import Op, Src, UOp, dtypes, toposort
 
+# of a sum: multiplied with, divided by, or negated, if there is no node
+Factors = list[tuple[Op, UOp | None]]
 _WORDS = (dtypes.int32, dtypes.uint32)
 # Rows and columns of a matrix below which BLAS gains nothing over a loop.
 _VECTOR = 32
@@ -44,7 +46,7 @@ class Dot:
 
     a: list[UOp]
     b: list[UOp]
-    post: list[tuple[Op, UOp | None]]
+    post: Factors
 
 
 def share_ranges(sink: UOp) -> UOp:
@@ -197,7 +199,7 @@ class Analysis:
     def _dot(self, u: UOp) -> Dot | None:
         over, mask = self.over(u), self.mask
         inner = []
-        post: list[tuple[Op, UOp | None]] = []
+        post: Factors = []
         stack = [u.src[0]]
         while stack:
             f = stack.pop()
@@ -228,7 +230,7 @@ class Analysis:
             return None
         return None if any(mask[f] & ~b_mask for f in b) else Dot([f for f in inner if f not in b], b, post)
 
-    def _vector_dot(self, u: UOp, inner: list[UOp], post: list[tuple[Op, UOp | None]]) -> Dot | None:
+    def _vector_dot(self, u: UOp, inner: list[UOp], post: Factors) -> Dot | None:
         """A matrix-vector product: worth BLAS where the matrix lies in memory and nothing else of the kernel reads it,
         since elementwise work would read it block by block together with that."""
         matrix, *rest = inner

@@ -32,6 +32,8 @@ _REFUSED = 8  # kernels that a compiler may refuse until it is asked no more
 _START = "\nvoid kernel("
 _PER_NS, _FLOPS_IN_BLAS = 8, 40  # a core's operations in a nanosecond, or bytes; those of a product by BLAS
 
+Programs = Mapping[UOp, CProgram | None]  # by their kernels; None where NumPy is to run one
+
 
 class CKernels:
     """The kernels in C of this process; the device asks for programs, and gets None where NumPy is to run a kernel."""
@@ -46,7 +48,7 @@ class CKernels:
         self._libraries: WeakValueDictionary[str, Library] = WeakValueDictionary()  # by the names of their functions
         self.pool: Any = None  # the Library of pool.c, once there is one
 
-    def programs(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
+    def programs(self, sinks: Nodes) -> Programs:
         """A program for each kernel, or None where NumPy runs it."""
         out = {s: self._programs[s] for s in sinks}
         new = [s for s, program in out.items() if program is None and s not in self.refused]
@@ -61,7 +63,7 @@ class CKernels:
                 print(f"anneal: NumPy runs the kernels of the cpu: {e}", file=sys.stderr)
         return out
 
-    def _each(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
+    def _each(self, sinks: Nodes) -> Programs:
         """The programs of kernels one of which the compiler refuses: NumPy runs that one. Raises SubprocessError where
         it refuses the pool of threads, or many kernels: then the fault is the compiler's."""
         made: dict[UOp, CProgram | None] = {}
@@ -77,7 +79,7 @@ class CKernels:
                 print(f"anneal: NumPy runs {name_of(sink)}, which C's compiler refuses: {e}", file=sys.stderr)
         return made
 
-    def _made(self, sinks: Nodes) -> Mapping[UOp, CProgram | None]:
+    def _made(self, sinks: Nodes) -> Programs:
         tool = compiler.find()
         if tool is None:
             raise NotCompiled(compiler.why_none())

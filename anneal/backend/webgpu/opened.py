@@ -16,13 +16,14 @@ import wgpu
 from anneal import cache, progress, settings
 from anneal.backend import cost_models
 from anneal.backend.arrays import Array, numpy_dtype
-from anneal.backend.device import BoundCache, Device, Limits, Reader
+from anneal.backend.device import BoundCache, Contents, Device, Limits, Reader
 from anneal.backend.promises import Finisher
 from anneal.backend.webgpu.adapters import AdapterInfo, describe_adapter, implementation_of, subgroup_size
 from anneal.backend.webgpu.implementation import Implementation
 from anneal.backend.webgpu.queue import Buffers, Bytes, DeviceBuffer, DirectQueue, Dispatch, WebGpuProgram, translated
 from anneal.codegen import HALVES, Binding, GeneratedKernel, Target, bindings_of, segment_bytes, wgsl_functions
 from anneal.errors import DeviceError
+from anneal.frozen import Texts
 from anneal.uop import DType, Ints, Recent, dtypes
 
 _STORAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
@@ -34,7 +35,7 @@ _FENCE = 16  # buffers that a fence binds
 _GROUPS_KEPT, _PROGRAMS_KEPT = 2048, 1024
 
 
-def _typed(raw: Sequence[Bytes], pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
+def _typed(raw: Sequence[Bytes], pieces: Contents[DeviceBuffer]) -> list[Array]:
     """The bytes of buffers as arrays; a buffer without elements was not read."""
     rest, out = iter(raw), []
     for _, size, dtype in pieces:
@@ -96,8 +97,8 @@ class OpenAdapter(Device[DeviceBuffer]):
         self._groups: BoundCache[Any] = BoundCache(_GROUPS_KEPT, _GROUPS_KEPT)  # bind groups, by pipelines
         self.finisher = Finisher("anneal-finisher")
         # the values of variables, by their names in the order in which kernels bind them
-        self._tables: dict[tuple[str, ...], DeviceBuffer] = {}
-        self._known: dict[tuple[str, ...], Ints] = {}
+        self._tables: dict[Texts, DeviceBuffer] = {}
+        self._known: dict[Texts, Ints] = {}
         # Metal follows buffers by itself.
         self.waits_by_buffer = self.info.backend in ("Vulkan", "D3D12")
 
@@ -187,7 +188,7 @@ class OpenAdapter(Device[DeviceBuffer]):
         """A fresh host array, read through staging memory that is kept for the next time."""
         return self.download_all([(buffer, size, dtype)])[0]
 
-    def download_all(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> list[Array]:
+    def download_all(self, pieces: Contents[DeviceBuffer]) -> list[Array]:
         """Several buffers, read with one wait."""
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
         try:
@@ -196,7 +197,7 @@ class OpenAdapter(Device[DeviceBuffer]):
             with translated(lambda: f"while reading {sum(n for _, n in wanted)} bytes back"):
                 raise e
 
-    def read_later(self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]) -> Reader:
+    def read_later(self, pieces: Contents[DeviceBuffer]) -> Reader:
         wanted = [(b.gpu, self._nbytes(size, dtype)) for b, size, dtype in pieces if size]
         if not wanted:
             return super().read_later(pieces)
@@ -210,9 +211,7 @@ class OpenAdapter(Device[DeviceBuffer]):
 
         return wait
 
-    def written(
-        self, pieces: Sequence[tuple[DeviceBuffer, int, DType]]
-    ) -> tuple[list[Array], Callable[[], None]] | None:
+    def written(self, pieces: Contents[DeviceBuffer]) -> tuple[list[Array], Callable[[], None]] | None:
         queue = self.queue
         if not isinstance(queue, DirectQueue) or any(d is dtypes.bool_ or not size for _, size, d in pieces):
             return None  # bools are words there
@@ -316,14 +315,14 @@ class OpenAdapter(Device[DeviceBuffer]):
         ]
         return self.gpu.create_bind_group(layout=layout, entries=entries)
 
-    def _table(self, names: tuple[str, ...]) -> DeviceBuffer:
+    def _table(self, names: Texts) -> DeviceBuffer:
         """The memory from which kernels read the values of these variables: the same for every batch."""
         found = self._tables.get(names)
         if found is None:
             found = self._tables[names] = self.alloc(len(names), dtypes.int32)
         return found
 
-    def set_variables(self, names: tuple[str, ...], values: Ints) -> None:
+    def set_variables(self, names: Texts, values: Ints) -> None:
         """Have whatever is submitted from here on read these values."""
         if self._known.get(names) != values:
             self._known[names] = values

@@ -73,10 +73,13 @@ class Shared(NamedTuple):
         return self.name + "".join(filter(str.isalnum, self.element))
 
 
+Bindings = dict[int, tuple[str, bool, int]]  # by slot: element type, whether it is written, bytes
+
+
 class Text(NamedTuple):
     """A program's statements as text, and what they need around them."""
 
-    bindings: dict[int, tuple[str, bool, int]]  # by slot: element type, whether it is written, bytes
+    bindings: Bindings
     shared: tuple[Shared, ...]
     lines: tuple[str, ...]
     launch: LaunchConfig
@@ -114,7 +117,7 @@ def in_text(texts: Sequence[Text]) -> list[Text]:
 def merged(texts: Sequence[Text]) -> Text:
     """The parts that several programs need around them: the bindings of all, the names of variables as they follow each
     other in the last one, and workgroup memory for any one program, the largest array of each name and type."""
-    bindings: dict[int, tuple[str, bool, int]] = {}
+    bindings: Bindings = {}
     largest: dict[str, Shared] = {}
     for t in texts:
         for slot, (element, written, nbytes) in t.bindings.items():

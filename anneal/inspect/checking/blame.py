@@ -32,6 +32,7 @@ _TIMES = 16  # that a rule is looked at while a graph is made
 _SECONDS = 20  # for which rules are evaluated
 _SIDES = 1 << 16  # elements of one side of a rule
 _NUMBERS = {*ALU, *MOVEMENT, Op.CONST, Op.IOTA}
+Suspects = dict[tuple[str, str], Suspect]  # by the text of the rule and its place
 Sides = Callable[[UOp, UOp], tuple[Bounded, Bounded] | None]  # the values of both sides of a rule
 
 
@@ -124,7 +125,7 @@ def suspects(r: CheckRun) -> list[Suspect]:
     The kernel is made once more, and both sides of each rule that fires are evaluated: of the tensor graph on random
     numbers in the place of what both sides have in common, of the kernel's on its ranges and memory.
     """
-    found: dict[tuple[str, str], Suspect] = {}
+    found: Suspects = {}
     with compiling():
         forget()
         with tracing() as events:
@@ -152,7 +153,7 @@ def wrong_rules(events: list[Event], times: Counter[tuple[str, str]]) -> list[Su
             times[e.rule, e.place] += 1
             some.append(e)
     events.clear()
-    found: dict[tuple[str, str], Suspect] = {}
+    found: Suspects = {}
     with arena().untracked():
         _look_at(some, found, "", _tensor_sides, {e.before: lines_of([e.before]) for e in some})
     return list(found.values())
@@ -160,7 +161,7 @@ def wrong_rules(events: list[Event], times: Counter[tuple[str, str]]) -> list[Su
 
 def _look_at(
     events: Iterable[Event],
-    found: dict[tuple[str, str], Suspect],
+    found: Suspects,
     where: str,
     sides: Sides,
     lines: Mapping[UOp, Lines],

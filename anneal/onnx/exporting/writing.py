@@ -30,6 +30,8 @@ from anneal.version import __version__
 
 _MOST = 1 << 15  # of a size that is named without bounds
 
+Weights = dict[str, Tensor]  # by the names that the file gives them
+
 
 class Input(NamedTuple):
     """An argument that a run gives: its name, the node that stands for it (of a size its bound Variable), and its dtype
@@ -48,7 +50,7 @@ class TracedGraph(NamedTuple):
     device: str
     inputs: list[Input]
     results: list[UOp]
-    weights: dict[str, Tensor]
+    weights: Weights
     made: frozenset[UOp]
 
 
@@ -111,7 +113,7 @@ def _name_of(function: Any) -> str:
 # -- what it reads ----------------------------------------------------------------------------------------------------
 
 
-def named_tensors(function: Any) -> dict[str, Tensor]:
+def named_tensors(function: Any) -> Weights:
     """The tensors that a function reaches by name: of a module its own, of a function those of its variables."""
     if isinstance(function, Module):
         return _of_module("", function)
@@ -130,8 +132,8 @@ def named_tensors(function: Any) -> dict[str, Tensor]:
     return found
 
 
-def _of_values(values: Mapping[Any, Any]) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+def _of_values(values: Mapping[Any, Any]) -> Weights:
+    found: Weights = {}
     for name, value in values.items():
         for path, part in zip(paths_of(value, str(name)), tree_leaves(value)):
             if isinstance(part, Module):
@@ -141,7 +143,7 @@ def _of_values(values: Mapping[Any, Any]) -> dict[str, Tensor]:
     return found
 
 
-def _of_module(prefix: str, module: Module) -> dict[str, Tensor]:
+def _of_module(prefix: str, module: Module) -> Weights:
     return {f"{prefix}{n}": t for n, t in (*module.named_parameters(), *module.named_buffers())}
 
 
@@ -262,7 +264,7 @@ def _results(out: Any) -> list[Tensor]:
     return leaves
 
 
-def _check_unchanged(trace: Trace, results: list[Tensor], weights: dict[str, Tensor], given: dict[str, Tensor]) -> None:
+def _check_unchanged(trace: Trace, results: list[Tensor], weights: Weights, given: Weights) -> None:
     """Raise OnnxError if the function assigned to tensors that others see afterwards."""
     names = {id(t): f"its argument {n}" for n, t in given.items()} | {id(t): n for n, t in weights.items()}
     changed = trace.assigned([t for t in results if id(t) not in names])

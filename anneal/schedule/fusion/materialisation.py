@@ -35,6 +35,7 @@ class Reason(Enum):
 
 
 Materialised = dict[UOp, Reason]  # in the order of the decisions
+Homes = dict[UOp, UOp | None]  # the one node to whose kernel each belongs, if there is one
 
 
 class State:
@@ -50,7 +51,7 @@ class State:
         self.consumers = consumers
         self.summed = facts.only_summed(order, consumers, cost_model)
         self.materialised: Materialised = {}
-        self.open_reduce: dict[UOp, UOp | None] = {}
+        self.open_reduce: Homes = {}
         self.cost: Numbers = {}
         self.leaves: dict[UOp, frozenset[UOp]] = {}
         self.rows: set[UOp] = set()  # reductions that can be fused into the loop of the kernel that reads them
@@ -279,9 +280,9 @@ def keep_repeated(state: State) -> None:
 _MOST_PLACES = 64
 
 
-def homes(state: State) -> dict[UOp, UOp | None]:
+def homes(state: State) -> Homes:
     """The one materialised node whose kernel computes each node; None if several kernels do."""
-    home: dict[UOp, UOp | None] = {}
+    home: Homes = {}
     consumers, repeated = state.consumers, state.repeated
     for u in reversed(state.order):
         if u in state.materialised:
@@ -298,7 +299,7 @@ def homes(state: State) -> dict[UOp, UOp | None]:
     return home
 
 
-def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
+def keep_shared(state: State, home: Homes) -> None:
     """Materialise what several kernels compute and is dear to compute in each.
 
     By now the prices know what is materialised below.
@@ -319,7 +320,7 @@ def keep_shared(state: State, home: dict[UOp, UOp | None]) -> None:
 _PRICES = COST | dict.fromkeys(facts.NEVER_TWICE, REDUCE_COST) | {Op.GATHER: GATHER_COST, Op.PAD: 1}
 
 
-def is_dear(state: State, u: UOp, home: dict[UOp, UOp | None]) -> bool:
+def is_dear(state: State, u: UOp, home: Homes) -> bool:
     """True if reading `u` back is cheaper than computing it in each kernel that uses it; False if one elementwise op of
     its size alone reads it, whose result is materialised instead, if any.
     """
