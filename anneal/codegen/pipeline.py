@@ -28,7 +28,7 @@ from anneal.errors import CompilerError
 from anneal.frozen import frozen
 from anneal.rewrite import Hook, Pass, Pipeline, tell
 from anneal.schedule import overwrites_rows
-from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, of_op, toposort
+from anneal.uop import Ints, Known, Nodes, Op, UOp, arena, const, dtypes, of_op, ranks, toposort
 
 _I32 = dtypes.int32
 _Dims = Ints  # which ranges, by their number in the list
@@ -68,7 +68,7 @@ class _Copies:
         path = self.paths.get((mine, dims))
         if path is None:
             at = [dims.index(d) for d in mine]
-            number = {p: n for n, p in enumerate(self.points(mine))}
+            number = ranks(self.points(mine))
             path = self.paths[mine, dims] = [number[tuple([p[i] for i in at])] for p in self.points(dims)]
         return [copies[i] for i in path]
 

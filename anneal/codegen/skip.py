@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from anneal.codegen.ranges import ZERO, conjunction, extent, form, only_if, ranges_of, substituted, unform, with_sources
 from anneal.rewrite import rebuild
 from anneal.schedule import dead_side, wishes
-from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, toposort
+from anneal.uop import Known, Nodes, Numbers, Op, Src, UOp, const, dtypes, of_op, ranged, ranks, toposort
 
 _I32 = dtypes.int32
 Choice = tuple[UOp, bool]  # a comparison of two indices, and its result
@@ -221,7 +221,7 @@ def _without_loads(sink: UOp) -> UOp:
     if of_op(order, Op.BUFFERIZE):
         return sink
     known = wishes(order)
-    place = {u: n for n, u in enumerate(order)}  # a set's own order is another in each process
+    place = ranks(order)  # a set's own order is another in each process
     table = {}
     for u in order:
         if u.op is Op.LOAD and known[u]:

@@ -18,7 +18,7 @@ from anneal.inspect.kernel_list import Line, lines_of
 from anneal.rewrite import Event, Pass
 from anneal.schedule import CostModel, Plan, Schedule, live_nodes, parametrise
 from anneal.training import Trainable, load_example
-from anneal.uop import Ints, Nodes, Op, UOp, toposort
+from anneal.uop import Ints, Nodes, Op, UOp, ranks, toposort
 
 if TYPE_CHECKING:
     import numpy as np
@@ -122,7 +122,7 @@ def step_graph(model: str, training: Trainable) -> StepGraph:
 
 def nodes(order: Nodes, limit: int = 0) -> list[Node]:
     """The nodes of `order` (sources first), or the first `limit`, as records."""
-    numbers = {u: i for i, u in enumerate(order)}
+    numbers = ranks(order)
     found = []
     for u in order if limit == 0 else order[:limit]:
         phase, code, line, path, _ = u.provenance
@@ -336,7 +336,7 @@ def graph_nodes(sink: UOp, plan: Plan | None = None, fired: Iterable[Event] = ()
     [(0, 'BUFFER', ()), (1, 'CONST', ()), (2, 'ADD', (0, 1)), (3, 'SINK', (2,))]
     """
     order = live_nodes(sink)
-    numbers = {u: n for n, u in enumerate(order)}
+    numbers = ranks(order)
     made = made_by(fired)
     kernels = defaultdict(list)
     for n, call in enumerate(plan.calls if plan is not None else ()):
@@ -373,7 +373,7 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
     with compiling():
         program = parametrise(sink)[0]
         order = toposort(program)
-        seen = _Seen(schedule.PASSES, order, places={u: n for n, u in enumerate(order)})
+        seen = _Seen(schedule.PASSES, order, places=ranks(order))
         schedule.PASSES.run(Schedule(program, cost_model), hook=seen)
     return seen.graphs
 
@@ -418,7 +418,7 @@ class _Seen:
         nodes: tuple[PassNode, ...] = ()
         if graphs:
             order = toposort(tuple(dict.fromkeys(graphs)))
-            numbers, kept = {u: n for n, u in enumerate(order)}, {places[u] for u in order if u in places}
+            numbers, kept = ranks(order), {places[u] for u in order if u in places}
             made = self._changed(order, places)
             nodes = tuple(PassNode.of(u, numbers, _LONGEST, place=places.get(u), changed=u in made) for u in order)
             changed = len(made)

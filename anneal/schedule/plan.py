@@ -18,7 +18,7 @@ from anneal.schedule.shared import BUILDING, WITH_PLANS
 
 from anneal.uop import (  # isort: skip
     SYMBOLIC, Ints, Known, Op, Src, UOp, Weighed, arena, by_name, decode_graph, encode_graph,
-    toposort, uncollected,
+    ranks, toposort, uncollected,
 )  # fmt: skip
 from anneal.uop.sizes import any_symbolic, mapped, size_node, symbolic_arg, unbound, variable
 
@@ -34,7 +34,7 @@ _WORTH = 0.005  # seconds of scheduling below which a plan is not worth a file
 
 def encode_plan(plan: Plan) -> dict[str, Any]:
     """`plan` as what JSON can say."""
-    number = {k: n for n, k in enumerate(plan.kernels)}
+    number = ranks(plan.kernels)
     return {
         "values": [[v.size, v.dtype.name, v.kind] for v in plan.values],
         "inputs": plan.inputs,
@@ -381,11 +381,11 @@ def _numbers(plan: Plan, wanted: Sequence[Sequence[int]]) -> list[int]:
 def _part(plan: Plan, calls: Sequence[Call], inputs: Sequence[int], outputs: Sequence[int]) -> Plan:
     """The plan of some calls; its values are numbered anew, inputs first."""
     order = list(dict.fromkeys([*inputs, *[v for c in calls for v in c.args]]))
-    place = {v: n for n, v in enumerate(order)}
+    place = ranks(order)
     kinds = {**dict.fromkeys(outputs, "output"), **dict.fromkeys(inputs, "input")}
     values = [Value(plan.values[v].size, plan.values[v].dtype, kinds.get(v, "temp")) for v in order]
     memory = [(v, piece) for v, piece in plan.memory if v in place and v not in kinds]
-    pieces = {piece: n for n, piece in enumerate(dict.fromkeys([piece for _, piece in memory]))}
+    pieces = ranks(dict.fromkeys([piece for _, piece in memory]))
     return Plan(
         tuple(values),
         len(inputs),

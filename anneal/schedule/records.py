@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from anneal.frozen import frozen
 from anneal.rewrite import over, rebuild, rebuilt
-from anneal.uop import DType, Ints, Nodes, Numbers, Op, Provenance, Src, UOp, of_op, toposort
+from anneal.uop import DType, Ints, Nodes, Numbers, Op, Provenance, Src, UOp, of_op, ranks, toposort
 from anneal.uop.sizes import is_symbolic, variables_of
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def members_of(sink: UOp) -> Nodes:
         groups = [*rest, (ranges, stores)]
     if len(groups) == 1:
         return [sink]
-    first = {s: n for n, s in enumerate(sink.src)}
+    first = ranks(sink.src)
     groups.sort(key=lambda g: first[g[1][0]])
     return [UOp(Op.SINK, sink.dtype, tuple(stores), sink.arg) for _, stores in groups]
 
@@ -161,9 +161,8 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     order = toposort(member)
     written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
-    number = {slot: n for n, slot in enumerate(slots)}
     ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] != "loop", r.arg[0]))
-    return renumbered(order, number, {r: n for n, r in enumerate(ranges)}), slots
+    return renumbered(order, ranks(slots), ranks(ranges)), slots
 
 
 def renumbered(order: Nodes, slots: Mapping[int, int], ids: Mapping[UOp, int]) -> UOp:

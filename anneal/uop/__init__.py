@@ -39,6 +39,7 @@ from anneal.uop.ops import (
     WRAPS,
     Op,
     covering,
+    ranks,
     reduce_identity,
 )
 from anneal.uop.provenance import CODES, Line, Provenance, line_at, line_of, users_frame, users_line

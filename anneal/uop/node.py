@@ -16,7 +16,7 @@ from anneal.errors import CompilerError
 from anneal.uop.bounds import lossless
 from anneal.uop.caches import references
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
-from anneal.uop.ops import ALU, COMPARE, LATER, SYMBOLIC, Op
+from anneal.uop.ops import ALU, COMPARE, LATER, SYMBOLIC, Op, ranks
 from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
 from anneal.uop.varying import Varying
 
@@ -196,7 +196,7 @@ class UOp(_Slots):
     def __reduce__(self) -> tuple[object, tuple[object, ...]]:
         # one flat list, sources first: pickle would recurse into nested sources
         order = toposort(self)
-        number = {u: i for i, u in enumerate(order)}
+        number = ranks(order)
         return from_rows, (tuple([(u.op, u.dtype, tuple([number[s] for s in u.src]), u.arg, u.tag) for u in order]),)
 
     def __format__(self, spec: str) -> str:

@@ -291,6 +291,11 @@ FITS, WRAPS = "fits", "wraps"
 BY_MATRICES = "by matrices"
 
 
+def ranks(items: Iterable[T]) -> dict[T, int]:
+    """The places of items, from 0."""
+    return {x: n for n, x in enumerate(items)}
+
+
 def covering(what: str, table: Mapping[Op, T], ops: Iterable[Op] = ALU) -> Mapping[Op, T]:
     """`table`, which has an entry for each of `ops`. Raises CompilerError with the names of those it lacks.
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from anneal.uop.dtype import by_name
 from anneal.uop.node import Nodes, UOp, from_rows, toposort
-from anneal.uop.ops import ALL, SYMBOLIC, Op
+from anneal.uop.ops import ALL, SYMBOLIC, Op, ranks
 from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 
 
@@ -60,7 +60,7 @@ def _literal(arg: object, names: dict[UOp, str]) -> str:
 def encode_graph(root: UOp) -> list[list[Any]]:
     """The graph below `root` as rows, itself last. TypeError if an arg is no plain value (a BUFFER's memory)."""
     order = toposort(root)
-    number = {u: i for i, u in enumerate(order)}
+    number = ranks(order)
     rows = []
     for u in order:
         row = [u.op.name, u.dtype.name, [number[s] for s in u.src], encode_value(u.arg)]

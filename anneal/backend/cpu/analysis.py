@@ -20,7 +20,7 @@ from anneal.backend.cpu.index import (  # isort: skip
 )  # fmt: skip
 from anneal.backend.cpu.primitives import BlockLoop, Pad, PlanValue, Product, among, bits, mask_of, union
 from anneal.rewrite import substitute
-from anneal.uop import Op, Src, UOp, dtypes, toposort
+from anneal.uop import Op, Src, UOp, dtypes, ranks, toposort
 
 # of a sum: multiplied with, divided by, or negated, if there is no node
 Factors = list[tuple[Op, UOp | None]]
@@ -355,7 +355,7 @@ class Analysis:
                     continue
             kept.append(dim)
         self.order = kept
-        self.rank = {s: i for i, s in enumerate(kept)}
+        self.rank = ranks(kept)
 
     def _forget(self, a: int) -> None:
         keep = ~(1 << a)
@@ -441,7 +441,7 @@ class Analysis:
             first, last = max(b.low, low), min(b.high, high + 1)
             empty |= first >= last
             axes.append((view.strides.get(s0, 0) // c0, high + 1 - low, low, first, last, b.dims))
-        at = {s: n for n, s in enumerate(kept)}
+        at = ranks(kept)
         # where an axis has several of the dims, or none, they stay as in the source
         axes.sort(key=lambda a: (max([at.get(s, -1) for s in a[5]], default=-1), -abs(a[0])))
         out = PlanValue("full", view.dtype, view.mask)

@@ -22,7 +22,7 @@ from anneal.backend.cpu.primitives import (  # isort: skip
     EXTRA, WORDS, BlockLoop, CpuPlan, Instr, PlanValue, Product, among, bits, fit, mask_of, once, put, reduce_calls,
     scatter, take, take_rows, tap_calls, union,
 )  # fmt: skip
-from anneal.uop import FITS, Op, Src, UOp, const, dtypes, reduce_identity, toposort
+from anneal.uop import FITS, Op, Src, UOp, const, dtypes, ranks, reduce_identity, toposort
 
 # A reduce whose body has at most this many elements per row stays inside its consumer's loop.
 INLINE = 65_536
@@ -358,7 +358,7 @@ class Planner(Analysis):
         order = among(self.order, mask)
         a, b = self.sides(dot)
         sides = among(order, a & ~b), among(order, b & ~a)
-        at = {s: i for i, s in enumerate(order)}
+        at = ranks(order)
         apart = 1
         for side in sides:
             for before, after in itertools.pairwise(side):
@@ -503,7 +503,7 @@ class Planner(Analysis):
         flat = [s for group in axes for s in group]
         natural = sorted(flat, key=lambda s: self.rank[s])
         # where the innermost axes are neighbours in it, and so are the others but the batch
-        at = {s: n for n, s in enumerate(natural)}
+        at = ranks(natural)
         grouped = all(at[g[-1]] - at[g[0]] == len(g) - 1 for g in axes[1:] if g)
         full = self.full(dtype, mask_of(flat), natural if grouped else flat)
         loop.mask = union(map(self._reach, factors))

@@ -21,7 +21,7 @@ from anneal.inspect.checking.tensor_values import TensorValues, TooLarge, base, 
 from anneal.inspect.kernel_list import Lines, lines_of, modules_of
 from anneal.progress import told
 from anneal.runtime import Execution, Launch, compiled, new_outputs, seen
-from anneal.uop import ALU, Op, UOp, toposort
+from anneal.uop import ALU, Op, UOp, ranks, toposort
 
 
 def check_launch(
@@ -425,7 +425,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
     """
     known = r.tensors.known
     named = {base(r.nodes[p]): v for some in r.written for v, places in some.items() for p in places}
-    numbers = {s: v for v, s in enumerate(r.tensors.leaves)}
+    numbers = ranks(r.tensors.leaves)
     found = {}
     seen = set()
     stack = [(u, at)]

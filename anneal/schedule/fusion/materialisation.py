@@ -8,7 +8,7 @@ from functools import cached_property
 
 from anneal.schedule.cost_model import COST, GATHER_COST, MASK_COST, REDUCE_COST, CostModel
 from anneal.schedule.fusion import facts
-from anneal.uop import ALU, MOVEMENT, Known, Nodes, Numbers, Op, Src, UOp, toposort
+from anneal.uop import ALU, MOVEMENT, Known, Nodes, Numbers, Op, Src, UOp, ranks, toposort
 
 
 class Reason(Enum):
@@ -63,7 +63,7 @@ class State:
     @cached_property
     def position(self) -> Numbers:
         """The number of each node in the order."""
-        return {u: n for n, u in enumerate(self.order)}
+        return ranks(self.order)
 
     @cached_property
     def depth(self) -> Numbers:

@@ -13,7 +13,7 @@ from anneal.errors import ShapeError
 from anneal.rewrite import substitute
 from anneal.schedule.fusion import WHOLE
 from anneal.schedule.records import Call, Kernel, Plan, Schedule, Value, name_of, renumbered
-from anneal.uop import SYMBOLIC, DType, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, of_op, toposort
+from anneal.uop import SYMBOLIC, DType, Ints, Nodes, Numbers, Op, Src, UOp, dtypes, of_op, ranks, toposort
 from anneal.uop.sizes import variables_of
 
 
@@ -181,7 +181,7 @@ def merged(call: Call, pairs: Mapping[int, int]) -> Call:
 
 @lru_cache(1 << 11)
 def _merged(kernel: Kernel, keep: Ints, pairs: tuple[tuple[int, int], ...]) -> Kernel:
-    number = {s: n for n, s in enumerate(keep)}
+    number = ranks(keep)
     number.update({s: number[other] for s, other in pairs})
     sink = renumbered(toposort(kernel.sink), number, {})
     return Kernel(sink, name_of(sink))
@@ -391,7 +391,7 @@ class _Program:
                 uses[v] += 1
         born = set()
         ready = {n for n, count in enumerate(missing) if not count}
-        rank = {n: at for at, n in enumerate(base)}
+        rank = ranks(base)
         order = []
         gains: dict[int, int] = {}  # of calls that are ready, where nothing they touch has changed since
         while ready:
@@ -428,7 +428,7 @@ class _Program:
         something large would stay longer.
         """
         _, last = self.lives(order)
-        at = {n: place for place, n in enumerate(order)}
+        at = ranks(order)
         wanted = dict.fromkeys(order, len(order))  # the place of the first call that needs it, as that is delayed
         key = {}
         born = set[int]()
