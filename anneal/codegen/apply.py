@@ -373,7 +373,7 @@ def _masked(op: Op, inside: UOp, value: UOp) -> UOp:
 
 def _is_masked(inside: UOp, value: UOp) -> bool:
     """Is a value zero if its loads are masked?"""
-    while value.op is Op.CAST or value.op is Op.WHERE and value.src[2].op is Op.CONST and not value.src[2].arg:
+    while value.op is Op.CAST or value.op is Op.WHERE and value.src[2].is_const and not value.src[2].arg:
         value = value.src[value.op is Op.WHERE]
     return value.op is Op.LOAD and len(value.src) == 3 and inside in conjuncts(value.src[2])
 

@@ -31,11 +31,11 @@ def coalesce(sink: UOp) -> UOp:
     those that stand side by side in every reduce that has one of them.
     """
     order = toposort(sink)
-    ranges = sorted([u for u in order if u.op is Op.RANGE and u.src[0].op is Op.CONST], key=lambda r: r.arg[0])
+    ranges = sorted([u for u in order if u.op is Op.RANGE and u.src[0].is_const], key=lambda r: r.arg[0])
     if len(ranges) < 2:
         return sink
     forms = [form(r)[0] for r in _roots(order)]
-    forms += [form(r.src[0])[0] for r in order if r.op is Op.RANGE and r.src[0].op is not Op.CONST]
+    forms += [form(r.src[0])[0] for r in order if r.op is Op.RANGE and not r.src[0].is_const]
     users: dict[UOp, list[Numbers]] = {r: [] for r in ranges}
     for f in forms:
         for t in f:
@@ -118,7 +118,7 @@ def merge_rows(sink: UOp) -> UOp:
     order = toposort(sink)
     reduces = of_op(order, Op.REDUCE)
     ranges = of_op(order, Op.RANGE)
-    if not reduces or any(r.src[0].op is not Op.CONST for r in ranges):
+    if not reduces or any(not r.src[0].is_const for r in ranges):
         return sink
     lengths = {math.prod([extent(r) for r in u.src[1:]]) for u in reduces}
     if len(lengths) > 1:

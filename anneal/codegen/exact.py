@@ -43,8 +43,8 @@ def by_exp2(x: UOp) -> UOp | None:
         return None
     around = []
     u = x
-    while u.op in (Op.MUL, Op.ADD, Op.SUB) and not (u.op is Op.MUL and u.src[1].op is Op.CONST):
-        if u.op is not Op.MUL and u.src[1].op is not Op.CONST:
+    while u.op in (Op.MUL, Op.ADD, Op.SUB) and not (u.op is Op.MUL and u.src[1].is_const):
+        if u.op is not Op.MUL and not u.src[1].is_const:
             return None
         around.append(u)
         u = u.src[1 if u.op is Op.MUL else 0]

@@ -124,7 +124,7 @@ def _line(s: Stmt) -> str:
 
 def _leaf(u: UOp) -> str:
     """A node that stands for itself: a number, memory, a variable or the lanes of a vector."""
-    if u.op is Op.CONST:
+    if u.is_const:
         return repr(u.arg)
     return {Op.PARAM: "p", Op.SHARED: "tile"}.get(u.op, f"{u.op.name.lower()} ") + str(u.arg[0])
 
@@ -468,8 +468,8 @@ class _Lineariser:
         asked = {}  # of each store that is ever made
         for s in self.sink.src:
             predicates = conjuncts(s.src[3]) if len(s.src) == 4 else []
-            if all(p.op is not Op.CONST or p.arg for p in predicates):
-                asked[s] = [p for p in predicates if p.op is not Op.CONST]
+            if all(not p.is_const or p.arg for p in predicates):
+                asked[s] = [p for p in predicates if not p.is_const]
         shared = any(u.src[1].arg[1] == "group" for u in self.levels)
         # Threads past the end leave at once: the predicate of all stores is asked first. Where threads wait at barriers
         # all leave or all stay.

@@ -115,7 +115,7 @@ def axes_of(sink: UOp, order: Nodes | None = None) -> list[Axis]:
 
 def _axis(r: UOp) -> Axis:
     extent = r.src[0]
-    if extent.op is Op.CONST:
+    if extent.is_const:
         return Axis(r, int(extent.arg), int(extent.arg))
     return Axis(r, typical(extent), extent) if is_symbolic(extent) else Axis(r, None)
 

@@ -252,7 +252,7 @@ def _step(index: UOp, terms: Mapping[UOp, int], r: UOp) -> int:
     """The distance of the first two elements along `r`, or 0 if it depends on data."""
     if not any(t.varies_over(r) for t in terms if t is not r):
         return abs(terms[r])
-    zeros = {u: ZERO for u in toposort(index) if u.op is Op.RANGE or not u.ranges and u.op is not Op.CONST}
+    zeros = {u: ZERO for u in toposort(index) if u.op is Op.RANGE or not u.ranges and not u.is_const}
     first, second = (substituted(index, zeros | {r: const(_I32, n)}) for n in (0, 1))
     return abs(int(second.arg) - int(first.arg)) if first.op is second.op is Op.CONST else 0
 

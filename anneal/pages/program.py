@@ -42,7 +42,7 @@ def expression(u: Size) -> Any:
     """
     if not isinstance(u, UOp):
         return int(u)
-    if u.op is Op.CONST:
+    if u.is_const:
         return u.arg
     if u.op in (Op.VARIABLE, Op.BIND):
         return u.arg[0]

@@ -65,9 +65,9 @@ def _mask(u: UOp) -> Mask | None:
     chain: list[UOp] = []
     x = u
     while len(chain) <= _MOST:
-        others = [s for s in x.src if s.op is not Op.CONST]
+        others = [s for s in x.src if not s.is_const]
         if x.op is Op.WHERE:
-            if len(others) != 2 or x.src[0].op is Op.CONST:
+            if len(others) != 2 or x.src[0].is_const:
                 return None
             if _is_pattern(x.src[0]):
                 break
@@ -78,16 +78,16 @@ def _mask(u: UOp) -> Mask | None:
     else:
         return None
     condition, a, b = x.src
-    number = a if a.op is Op.CONST else b
+    number = a if a.is_const else b
     for v in reversed(chain):
         if v.op is Op.WHERE:
             if number not in v.src:
                 return None
         elif v.op in ALU:
-            number = alu(v.op, tuple([s if s.op is Op.CONST else number for s in v.src]))
+            number = alu(v.op, tuple([s if s.is_const else number for s in v.src]))
         elif v.op is not Op.CONTIGUOUS:
             condition = UOp(v.op, dtypes.bool_, (condition,), v.arg)
-    return Mask(condition, a.op is Op.CONST, number) if number.op is Op.CONST and number.dtype is u.dtype else None
+    return Mask(condition, a.is_const, number) if number.is_const and number.dtype is u.dtype else None
 
 
 def _is_pattern(condition: UOp) -> bool:

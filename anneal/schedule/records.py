@@ -159,7 +159,7 @@ def standalone(member: UOp) -> tuple[UOp, list[int]]:
     Memory is numbered from 0, outputs first; ranges too, loops first.
     """
     order = toposort(member)
-    written = list(dict.fromkeys(s.src[0].arg[0] for s in member.src))
+    written = list(dict.fromkeys(s.slot for s in member.src))
     slots = [*written, *dict.fromkeys([u.arg[0] for u in order if u.op is Op.PARAM and u.arg[0] not in written])]
     ranges = sorted(of_op(order, Op.RANGE), key=lambda r: (r.arg[1] != "loop", r.arg[0]))
     return renumbered(order, ranks(slots), ranks(ranges)), slots

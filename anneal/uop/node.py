@@ -163,6 +163,11 @@ class UOp(_Slots):
     def is_const(self) -> bool:
         return self.op is _CONST
 
+    @property
+    def slot(self) -> int:
+        """The number of the memory that an op of a kernel, such as LOAD or STORE, reads or writes."""
+        return int(self.src[0].arg[0])
+
     def varies_over(self, r: UOp) -> bool:
         """True if the node depends on the open RANGE `r`."""
         return bool(self.ranges >> r.arg[0] & 1)

@@ -403,7 +403,7 @@ class Analysis:
         load = self.loads[u]
         if load.form.nodes or load.predicate is not None:
             return None
-        view = PlanValue("param", numpy_dtype(u.dtype), self.mask[u], u.src[0].arg[0], load.form.dims, load.form.const)
+        view = PlanValue("param", numpy_dtype(u.dtype), self.mask[u], u.slot, load.form.dims, load.form.const)
         reduce = next((r for r in self.windows if u in factors_of(r)), None)
         if reduce is not None:
             view = self._windowed(view, load.box, reduce, u)

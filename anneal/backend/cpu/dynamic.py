@@ -119,7 +119,7 @@ def _run(sink: UOp, buffers: Sequence[Array]) -> None:
         index, value, *inside = [_value(x, env, math.prod(shape), buffers) for x in s.src[1:]]
         for predicate in inside:
             index, value = index[predicate], value[predicate]
-        results.append((buffers[s.src[0].arg[0]], index, value))
+        results.append((buffers[s.slot], index, value))
     for buffer, index, value in results:
         buffer[index] = value
 
@@ -136,11 +136,11 @@ def _value(root: UOp, env: Mapping[UOp, Array], count: int, buffers: Sequence[Ar
 
     memo = {r: known(a) for r, a in env.items()}
     for u in toposort(root, until=env.__contains__, sources=sources):
-        if u.op is Op.CONST:
+        if u.is_const:
             memo[u] = emitter.const(numpy_dtype(u.dtype), u.arg)
         elif u.op is Op.LOAD:
             index, *inside = [memo[s].ref for s in u.src[1:]]
-            found = buffers[u.src[0].arg[0]].take(index, None, None, "clip")
+            found = buffers[u.slot].take(index, None, None, "clip")
             memo[u] = known(np.where(inside[0], found, found.dtype.type(0)) if inside else found)
         elif u.op is Op.REDUCE:
             memo[u] = known(_reduced(u, env, count, buffers))

@@ -50,7 +50,7 @@ def _clamp(u: UOp) -> tuple[UOp, int, int]:
 
 def _flat(u: UOp) -> PlanValue:
     """The memory of a load or a store as it lies, of which elements are looked up."""
-    return PlanValue("param", numpy_dtype(u.src[0].dtype), 0, u.src[0].arg[0], {-1: 1})
+    return PlanValue("param", numpy_dtype(u.src[0].dtype), 0, u.slot, {-1: 1})
 
 
 class LoopBuilder(Emitter):
@@ -125,7 +125,7 @@ class LoopBuilder(Emitter):
         dtype = numpy_dtype(u.dtype)
         if not load.form.nodes:
             mask = mask_of(load.form.dims)
-            v = PlanValue("param", dtype, mask, u.src[0].arg[0], load.form.dims, load.form.const)
+            v = PlanValue("param", dtype, mask, u.slot, load.form.dims, load.form.const)
         else:
             v = self._gather(u, load.form, dtype)
             if load.predicate is not None and self.instrs[-1].out is v and self.instrs[-1].name == "take_rows":
@@ -247,7 +247,7 @@ class LoopBuilder(Emitter):
     def store(self, s: UOp) -> None:
         form = self.p.place(s)
         value = self.value(s.src[2])
-        param = s.src[0].arg[0]
+        param = s.slot
         dtype = numpy_dtype(s.src[0].dtype)
         if form is not None:
             target = PlanValue("param", dtype, mask_of(form.dims), param, form.dims, form.const)
@@ -426,9 +426,9 @@ class Planner(Analysis):
 
     def _adopt_outputs(self) -> None:
         """Let products write straight into outputs that their result, or an epilogue over it, goes to."""
-        taken = {u.src[0].arg[0] for u in self.loads}
+        taken = {u.slot for u in self.loads}
         for store in self.stores:
-            form, slot = self.place(store), store.src[0].arg[0]
+            form, slot = self.place(store), store.slot
             if form is None or slot in taken:
                 continue
             for u, dot in self.dots.items():
@@ -514,10 +514,10 @@ class Planner(Analysis):
 
     def _store_loop(self) -> None:
         loop = LoopBuilder(self, union(self._place(s) | self._reach(s.src[2]) for s in self.stores))
-        written = {s.src[0].arg[0] for s in self.stores}
+        written = {s.slot for s in self.stores}
         for s in self.stores:
             v = loop.value(s.src[2])
-            if v.root.kind == "param" and v.root.ref in written and v.root.ref != s.src[0].arg[0]:
+            if v.root.kind == "param" and v.root.ref in written and v.root.ref != s.slot:
                 # another store overwrites this store's source: copy it first
                 loop.memo[s.src[2]] = loop.emit("hold", copy_cast, (v,), v.dtype, False)
         for s in self.stores:

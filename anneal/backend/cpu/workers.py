@@ -183,7 +183,7 @@ class CProgram(Program):
     @cached_property
     def written(self) -> set[int]:
         """The slots that it writes."""
-        return {s.src[0].arg[0] for s in self.sink.src}
+        return {s.slot for s in self.sink.src}
 
 
 class CLaunch:

@@ -260,7 +260,7 @@ class _Scratch:
         if 4 * sum(u.size for u in params.values()) > _SCRATCH:
             raise _Unsuitable("its buffers are too large for scratch memory")
         self.bound = _index_bound(sink)
-        self.written = {s.src[0].arg[0] for s in sink.src}
+        self.written = {s.slot for s in sink.src}
         self.sizes = {slot: (u.size, u.dtype) for slot, u in sorted(params.items())}
         self.buffers = {slot: device.alloc(*size) for slot, size in self.sizes.items()}
         self.read: list[Array] | None = None  # where not 0: the elements of what is written that count

@@ -327,7 +327,7 @@ class Writer:
         """A name plus a constant: nothing to compute where an address is made of it."""
         if u.op is not Op.ADD or u.dtype.kind != "int" or isinstance(s.src[1], int):
             return False
-        return s.src[1].op is Op.CONST and self.operand(s.src[0]).isidentifier()
+        return s.src[1].is_const and self.operand(s.src[0]).isidentifier()
 
     def guarded(self, depth: int, text: str, test: str) -> None:
         self.line(depth, f"if ({bare(test)}) {{ {text} }}" if test else text)

@@ -324,7 +324,7 @@ class KernelValues:
 
     def stores(self, slot: int) -> list[UOp]:
         """The stores that write output `slot`."""
-        return [s for s in self.sink.src if s.src[0].arg[0] == slot]
+        return [s for s in self.sink.src if s.slot == slot]
 
     def _extent(self, r: UOp) -> int:
         e = r.src[0]
@@ -353,16 +353,16 @@ class KernelValues:
         if u.op is Op.RANGE:
             return Bounded(frame.ranges[u])
         if u.op in (Op.CONST, Op.VARIABLE):
-            number = u.arg if u.op is Op.CONST else self.values[u.arg[0]]
+            number = u.arg if u.is_const else self.values[u.arg[0]]
             return Bounded(np.full((1,) * (1 + len(self._axes)), number, wide_dtype(u.dtype)))
         if u.op is Op.LOAD:
             return self._load(u, *src)
         if u.op is Op.ARGSORT:
-            keys = self._read(u.src[0].arg[0], ...)
+            keys = self._read(u.slot, ...)
             known = Bounded(MEANINGS[u.op](u, [keys.value], None)) if keys.exact else argsort(keys)
             return known.moved(lambda a: a[src[0].value])
         if u.op is Op.SCAN:
-            return running(u, self._read(u.src[0].arg[0], ...)).moved(lambda a: a.ravel()[src[0].value])
+            return running(u, self._read(u.slot, ...)).moved(lambda a: a.ravel()[src[0].value])
         if u.op is Op.SCATTER_ADD:
             (rows, (n,)), (values, (size,)) = u.src[0].arg, u.src[1].arg
             taken = UOp(Op.PARAM, u.dtype, (), (values, (n, size // n)))
@@ -372,13 +372,13 @@ class KernelValues:
         return apply(u.op, u.dtype, src, [s.dtype for s in u.src])
 
     def _load(self, u: UOp, index: Bounded, gate: Bounded = _OPEN) -> Bounded:
-        memory = self.memory[u.src[0].arg[0]]
+        memory = self.memory[u.slot]
         at, open_ = np.broadcast_arrays(index.value, gate.value)
         inside = (at >= 0) & (at < memory.size)
         if not memory.size:
             return Bounded(np.zeros(at.shape, exactly(memory).value.dtype))
         read = inside & open_
-        found = self._read(u.src[0].arg[0], np.where(read, at, 0)).gated(read)
+        found = self._read(u.slot, np.where(read, at, 0)).gated(read)
         astray = ~inside & open_
         if astray.any():
             found = Bounded(found.value, np.where(astray, np.inf, found.error))

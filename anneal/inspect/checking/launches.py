@@ -353,7 +353,7 @@ def look(r: CheckRun) -> None:
 
 def _written(r: CheckRun, kind: str) -> bool:
     """True if the kernel has such a number as a constant: -inf starts a maximum, and pads it."""
-    return any(u.op is Op.CONST and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort(r.call.kernel.sink))
+    return any(u.is_const and u.dtype.is_float and _TESTS[kind](u.arg) for u in toposort(r.call.kernel.sink))
 
 
 @unheard()
@@ -432,7 +432,7 @@ def _traced(r: CheckRun, u: UOp, at: int) -> Texts:
     while stack:
         x, i = stack.pop()
         b = base(x)
-        if (b, i) in seen or b.op is Op.CONST:
+        if (b, i) in seen or b.is_const:
             continue
         seen.add((b, i))
         if b.op is Op.BUFFER and b.arg in numbers:
@@ -470,6 +470,6 @@ def _inputs(r: CheckRun, slot: int, element: int) -> Texts:
             which, of = [a.ravel() for a in np.broadcast_arrays(index, value.value)]
             for i in np.argsort(-np.abs(np.nan_to_num(of, nan=np.inf)), kind="stable")[:_MOST]:
                 if load.dtype.is_float and which[i] >= 0:
-                    found[r.call.args[load.src[0].arg[0]], int(which[i])] = float(of[i])
+                    found[r.call.args[load.slot], int(which[i])] = float(of[i])
         return _largest(found)
     return ()

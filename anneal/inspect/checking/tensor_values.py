@@ -160,7 +160,7 @@ class TensorValues:
         flat = self._flat.get(base(u))
         if flat is not None:
             return _taken(flat, u, index, ndim)
-        if u.op is Op.CONST:
+        if u.is_const:
             return Bounded(np.full((1,) * ndim, u.arg, wide_dtype(u.dtype)))
         if u.op is Op.IOTA:
             return Bounded(index[0].astype(wide_dtype(u.dtype)))

@@ -293,7 +293,7 @@ def _name_rules(loss: Tensor, held: Mapping[Any, Array], report: Report, rng: np
         sources = _sources(u)
         if not sources or not u.dtype.is_float or u.op in (Op.DETACH, Op.BUFFER, Op.HOST_CALL):
             continue
-        kind = (u.op, repr(u.arg), u.dtype, tuple((s.op is Op.CONST and s.arg, s.dtype) for s in u.src), len(sources))
+        kind = (u.op, repr(u.arg), u.dtype, tuple((s.is_const and s.arg, s.dtype) for s in u.src), len(sources))
         if kind in seen or u.size > _NODE or any(s.size > _NODE for s in sources):
             continue
         seen.add(kind)
@@ -317,7 +317,7 @@ def _sources(u: UOp) -> list[UOp]:
     else:
         inputs = dict.fromkeys(u.src[u.arg[0].arguments[0] if u.arg[0].name == "function" else 1 :])
         found = tuple(s for s in inputs if not any(t is not s and t in inputs for t in toposort(s)))
-    return [s for s in dict.fromkeys(found) if s.dtype.is_float and s.op is not Op.CONST]
+    return [s for s in dict.fromkeys(found) if s.dtype.is_float and not s.is_const]
 
 
 def _node(u: UOp, sources: Nodes, held: Mapping[Any, Array], rng: np.random.Generator) -> GradientCheck:

@@ -168,7 +168,7 @@ class GraphWriter:
         return self._sizes[n]
 
     def _size_node(self, x: UOp) -> str:
-        if x.op is Op.CONST:
+        if x.is_const:
             return self.ints([x.arg])
         if x.op is not Op.VARIABLE and x.op is not Op.BIND:
             return self._of_sizes(_SIZE_OPS[x.op], *[self._sizes[s] for s in x.src])

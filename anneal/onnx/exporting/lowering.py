@@ -338,7 +338,7 @@ class Constants:
 
     def of(self, u: UOp) -> Constant | None:
         """The value of a node, of the axes along which it does not repeat, if it is a constant worth writing."""
-        if u.op is Op.CONST:
+        if u.is_const:
             return Constant(np.array(u.arg, dtype_named(u.dtype.name)), u.dtype)
         if 0 in u.shape and not symbolic_arg(u.shape):  # it has no values that could change
             return Constant(np.zeros(u.shape, dtype_named(u.dtype.name)), u.dtype)

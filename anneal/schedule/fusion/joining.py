@@ -213,7 +213,7 @@ class Joining(Groups):
 
 def _is_function(u: UOp, h: UOp) -> bool:
     """True if `u` may be an elementwise function of `h` and constants: where no node is, no reader makes one."""
-    return u.op in ALU and all(s is h or (not s.shape and (s.op is Op.CONST or s.op in ALU)) for s in u.src)
+    return u.op in ALU and all(s is h or (not s.shape and (s.is_const or s.op in ALU)) for s in u.src)
 
 
 def _function_of(r: FusionGroup, h: UOp, materialised: Materialised) -> UOp | None:
@@ -224,7 +224,7 @@ def _function_of(r: FusionGroup, h: UOp, materialised: Materialised) -> UOp | No
     mine = set(r.roots)
     for u in toposort(r.roots, until=lambda u: u.op in LEAVES or (u in materialised and u not in mine)):
         if not u.src:
-            of_h[u] = None if u.op is Op.CONST else False
+            of_h[u] = None if u.is_const else False
             continue
         sources = [of_h.get(s, False) for s in u.src]
         if u.op in ALU and True in sources and False not in sources and u.size == h.size:

@@ -104,7 +104,7 @@ def _in_place(order: Nodes) -> set[UOp]:
 def _scalar(u: UOp) -> UOp:
     """The rank-0 constant that `u` repeats, or `u`."""
     x = base(u, (Op.EXPAND, Op.RESHAPE))
-    return x if x.op is Op.CONST else u
+    return x if x.is_const else u
 
 
 def _distinct_outputs(sink: UOp, src: Src) -> UOp:

@@ -106,10 +106,10 @@ def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
     with loops of its own runs in other threads, before or after."""
     where = _stored_at(sink, store_slot)
     others = [s for s in sink.src if s.src[1].ranges != where.ranges]
-    if any(u.op is Op.LOAD and u.src[0].arg[0] == load_slot for u in toposort(tuple(others))):
+    if any(u.op is Op.LOAD and u.slot == load_slot for u in toposort(tuple(others))):
         return False
     for u in toposort(sink):
-        if u.op is Op.LOAD and u.src[0].arg[0] == load_slot and (u.src[1] is not where or len(u.src) == 3):
+        if u.op is Op.LOAD and u.slot == load_slot and (u.src[1] is not where or len(u.src) == 3):
             return False
         if u.op in WHOLE and any(s.op is Op.PARAM and s.arg[0] == load_slot for s in u.src):
             return False
@@ -117,7 +117,7 @@ def reads_in_place(sink: UOp, store_slot: int, load_slot: int) -> bool:
 
 
 def _stored_at(sink: UOp, slot: int) -> UOp:
-    return next(s.src[1] for s in sink.src if s.src[0].arg[0] == slot)
+    return next(s.src[1] for s in sink.src if s.slot == slot)
 
 
 def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
@@ -137,7 +137,7 @@ def _reads_its_row(sink: UOp, store_slot: int, load_slot: int) -> bool:
     for row in [u for u in toposort(where) if u.op is Op.RANGE and u.arg[1] == "loop"]:
         if fusible_reduces(reduces, row) == over:
             places = {where, *[substitute(where, {row: r}) for r in over]}
-            loads = [u for u in order if u.op is Op.LOAD and u.src[0].arg[0] == load_slot]
+            loads = [u for u in order if u.op is Op.LOAD and u.slot == load_slot]
             return all(len(u.src) == 2 and u.src[1] in places for u in loads)
     return False
 

@@ -355,8 +355,8 @@ def _size(x: UOp) -> UOp:
 
     for u in toposort(x, sources=parts):
         below = [made[p] for p in parts(u)]
-        if u.op is Op.CONST or u.op is Op.EXP:
-            made[u] = const(_F32, abs(u.arg)) if u.op is Op.CONST else u
+        if u.is_const or u.op is Op.EXP:
+            made[u] = const(_F32, abs(u.arg)) if u.is_const else u
         elif not below:
             made[u] = UOp(Op.BITCAST, _F32, (_bits(u),))
         elif u.op is Op.RESHAPE:

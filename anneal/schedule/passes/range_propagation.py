@@ -397,7 +397,7 @@ def _simplified(u: UOp, src: Src) -> UOp:
             condition = simplify(src[predicate])
             src = src[:predicate] if condition.is_const and condition.arg else (*src[:predicate], condition)
         return UOp(u.op, u.dtype, src, u.arg)
-    if u.op is Op.WHERE and u.src[0].op is not Op.CONST:
+    if u.op is Op.WHERE and not u.src[0].is_const:
         condition, value, zero = simplify(src[0]), src[1], src[2]
         if (
             value.op is Op.LOAD

@@ -288,7 +288,7 @@ def by_constant(u: UOp, args: list[str], kind: str, lanes: int) -> str | None:
     if len(u.src) != 2:
         return None
     op, a, b = u.op, u.src[0], u.src[1]
-    if b.op is not Op.CONST:
+    if not b.is_const:
         if a.dtype is dtypes.int32 and op in (Op.IDIV, Op.MOD) and lanes == 1 and is_from(0, a) and is_from(1, b):
             return f"i32(u32({bare(args[0])}) {'/' if op is Op.IDIV else '%'} u32({bare(args[1])}))"
         return None

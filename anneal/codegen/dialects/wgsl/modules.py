@@ -189,7 +189,7 @@ def _expression(u: UOp) -> str:
     """A number of workgroups as WGSL: sums, products and quotients of what is not negative."""
     text = {}
     for x in toposort(u):
-        if x.op is Op.CONST:
+        if x.is_const:
             text[x] = f"{x.arg}i"
         elif x.op is Op.VARIABLE:
             text[x] = variable_name(x.arg[0])

@@ -40,7 +40,7 @@ def _is_zeros(u: UOp) -> bool:
     """True if a node chooses between 0.0 and -0.0, which a compiler may take for equal."""
     if u.op is not Op.WHERE or not u.dtype.is_float:
         return False
-    return all(x.op is Op.CONST and x.arg == 0 for x in u.src[1:])
+    return all(x.is_const and x.arg == 0 for x in u.src[1:])
 
 
 class WgslWriter(Writer):
@@ -54,7 +54,7 @@ class WgslWriter(Writer):
 
     def hidden(self, o: Operand, bits: str = "zero_bits") -> str:
         """The operand, with a constant that invites shortcuts so written that no compiler sees it."""
-        if isinstance(o, UOp) and o.op is Op.CONST:
+        if isinstance(o, UOp) and o.is_const:
             return literal(o.dtype, o.arg, bits)
         return self.operand(o)
 
@@ -308,7 +308,7 @@ class WgslWriter(Writer):
     # -- expressions
 
     def alu(self, s: Stmt, u: UOp) -> str:
-        constants = bool(s.src) and all(isinstance(o, UOp) and o.op is Op.CONST for o in s.src)
+        constants = bool(s.src) and all(isinstance(o, UOp) and o.is_const for o in s.src)
         args = [self.hidden(o) if constants or u.op in _BY_ZERO or _is_zeros(u) else self.operand(o) for o in s.src]
         if constants:
             # unlike bits: of two alike a compiler would know that they are equal
@@ -332,7 +332,7 @@ class WgslWriter(Writer):
         if op is Op.BITCAST:
             return f"bitcast<{type_of(u.dtype, lanes)}>({bare(args[0])})"
         kind = a.dtype.kind
-        if op in (Op.MAX, Op.MIN) and kind == "float" and a.op is Op.CONST:
+        if op in (Op.MAX, Op.MIN) and kind == "float" and a.is_const:
             # NVIDIA's compiler (580.159) turns a comparison whose first operand is constant into a maximum, which drops
             # nan.
             args.reverse()
