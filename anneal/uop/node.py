@@ -16,7 +16,7 @@ from anneal.errors import CompilerError
 from anneal.uop.bounds import lossless
 from anneal.uop.caches import references
 from anneal.uop.dtype import DType, Number, dtypes, normalise_const
-from anneal.uop.ops import ALU, COMPARE, LATER, SYMBOLIC, Op, ranks
+from anneal.uop.ops import ALU, COMPARE, LATER, SYMBOLIC, Op, Shape, ranks
 from anneal.uop.provenance import Builder, Provenance, line_at, users_frame
 from anneal.uop.varying import Varying
 
@@ -216,7 +216,6 @@ class UOp(_Slots):
 
 
 Src = tuple[UOp, ...]
-Shape = tuple[Any, ...]
 Ints = tuple[int, ...]  # axes, strides, sizes that are numbers
 Nodes = Sequence[UOp]
 Some = Sequence[UOp | None]

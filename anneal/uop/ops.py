@@ -36,6 +36,7 @@ LATER = _Later()
 
 
 T = TypeVar("T")
+Shape = tuple[Any, ...]
 N = TypeVar("N")  # a node: `UOp`, which stands above this file
 _ANY = "tensor kernel legal linear"
 
@@ -56,16 +57,16 @@ def _function(numpy: Any, ulps: float, cost: int = 6, change: Any = "monotone", 
     return _alu(1, numpy, takes="floats", cost=cost, ulps=ulps, change=change, composed=composed)
 
 
-def _keep(src: tuple[Any, ...], _arg: Any) -> tuple[Any, ...]:
+def _keep(src: tuple[Any, ...], _arg: Any) -> Shape:
     return src[0].shape  # type: ignore[no-any-return]
 
 
-def _padded(src: tuple[Any, ...], arg: Any) -> tuple[Any, ...]:
+def _padded(src: tuple[Any, ...], arg: Any) -> Shape:
     out = tuple([b + s + a for s, (b, a) in zip(src[0].shape, arg, strict=True)])
     return LATER.sizes.sizes(out) if SYMBOLIC.seen else out
 
 
-def _shrunk(_: tuple[Any, ...], arg: Any) -> tuple[Any, ...]:
+def _shrunk(_: tuple[Any, ...], arg: Any) -> Shape:
     out = tuple([e - b for b, e in arg])
     return LATER.sizes.sizes(out) if SYMBOLIC.seen else out
 
@@ -98,7 +99,7 @@ class Op:
     compares: bool
     sign: str | None
     composed: Callable[..., Any] | None
-    shape: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] | None
+    shape: Callable[[tuple[Any, ...], Any], Shape] | None
     bounds: Callable[..., tuple[Any, Any]] | None
     cost: int
     numpy: str | Callable[..., Any] | None

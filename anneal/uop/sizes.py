@@ -17,7 +17,7 @@ from anneal.errors import ShapeError
 from anneal.uop.caches import Recent
 from anneal.uop.dtype import dtypes
 from anneal.uop.node import Ints, Known, Src, UOp, const, toposort
-from anneal.uop.ops import ALU, SYMBOLIC, Op
+from anneal.uop.ops import ALU, SYMBOLIC, Op, Shape
 
 Size = int | UOp
 Sizes = Mapping[str, int]  # the values of Variables, by name
@@ -180,7 +180,7 @@ def size(n: Any) -> Size:
 
 @functools.lru_cache(_LIMIT)
 def _canonical(n: UOp) -> Size:
-    if n.op is Op.CONST:
+    if n.is_const:
         return int(n.arg)
     if n.dtype is not _I32 or n.shape or not is_symbolic(n):
         raise ShapeError(f"a size is an integer or made of Variables, not {n!r}")
@@ -188,7 +188,7 @@ def _canonical(n: UOp) -> Size:
     return u if u.vmin != u.vmax else int(u.vmin or 0)
 
 
-def sizes(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+def sizes(shape: Shape) -> Shape:
     """The sizes of `shape`, each in its canonical form."""
     for n in shape:
         if n.__class__ is not int:
@@ -496,7 +496,7 @@ def size_text(u: Size, values: bool = True) -> str:
             text[x] = (str(x.arg), 3 if x.arg >= 0 else 0)
         elif op is Op.VARIABLE or op is Op.BIND:
             text[x] = (x.arg[0] + (f"={x.arg[3]}" if values and op is Op.BIND else ""), 3)
-        elif op is Op.ADD and x.src[1].op is Op.CONST and x.src[1].arg < 0:
+        elif op is Op.ADD and x.src[1].is_const and x.src[1].arg < 0:
             text[x] = (f"{text[x.src[0]][0]} - {-x.src[1].arg}", 1)
         elif op in _BINDS:
             (a, p), (b, q) = text[x.src[0]], text[x.src[1]]
@@ -529,7 +529,7 @@ def evaluator(wanted: tuple[Size, ...]) -> Callable[[Sizes], Ints]:
     for u in wanted:
         text: dict[UOp, str] = {}
         for x in toposort(u) if isinstance(u, UOp) else ():
-            if x.op is Op.CONST:
+            if x.is_const:
                 text[x] = repr(x.arg)
             elif x.op in _VARIABLES:
                 text[x] = f"v[{x.arg[0]!r}]"

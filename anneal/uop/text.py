@@ -15,7 +15,7 @@ from anneal.uop.sizes import is_symbolic, mapped, size_text, symbolic_arg
 
 def short(u: UOp) -> str:
     """A line of text: op, dtype, shape, arg and the ops of the sources."""
-    if SYMBOLIC.seen and u.dtype.name == "int32" and u.op is not Op.CONST and is_symbolic(u):
+    if SYMBOLIC.seen and u.dtype.name == "int32" and not u.is_const and is_symbolic(u):
         return size_text(u)
     arg = "" if u.arg is None else f" {u.arg!r}"
     shape = f" {list(u.shape)}" if u.shape else ""
