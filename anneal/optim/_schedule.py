@@ -106,7 +106,8 @@ class LRScheduler(Explained):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from `state_dict`'s result, made here or in torch; the rates are set to those of then."""
+        """Go on from `state_dict`'s result, made here or in torch. The optimiser keeps its rates until the next step:
+        load its state, too."""
         if not hasattr(state_dict, "keys"):
             raise DataError(f"load_state_dict: takes what state_dict() gave, not {said(state_dict)}")
         mine = vars(self)
@@ -116,8 +117,6 @@ class LRScheduler(Explained):
                 _load(old, new)
             else:
                 mine[name] = type(old)(new) if isinstance(old, dict) else new  # milestones are counted
-        if "_last_lr" in state_dict:
-            self._go_on(state_dict["_last_lr"])
 
     def _go_on(self, last: list[float]) -> None:
         for group, rate in zip(self.optimizer.param_groups, last, strict=True):

@@ -133,6 +133,20 @@ def test_a_schedule_and_its_optimiser_go_on(name: str, tmp_path: Path) -> None:
     assert [go_on(whole, schedule) for _ in range(5)] == [go_on(resumed, other) for _ in range(5)]
 
 
+def test_a_schedules_state_alone_leaves_the_optimisers_rates_until_the_next_step() -> None:
+    w = Tensor([1.0], requires_grad=True)
+    optimizer = optim.SGD([w], lr=1.0)
+    schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    state = schedule.state_dict()
+    for _ in range(2):
+        optimizer.step()
+        schedule.step()
+    schedule.load_state_dict(state)
+    assert (optimizer.param_groups[0]["lr"], schedule.get_last_lr()) == (0.25, [1.0])
+    schedule.step()
+    assert (optimizer.param_groups[0]["lr"], schedule.get_last_lr()) == (0.125, [0.125])
+
+
 def test_rates_and_further_settings_come_back_as_they_were(tmp_path: Path) -> None:
     w = Tensor([1.0], requires_grad=True)
     optimizer = optim.SGD([w], lr=0.1)
