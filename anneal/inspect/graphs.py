@@ -378,12 +378,10 @@ def pass_graphs(sink: UOp, cost_model: CostModel) -> list[PassGraph]:
     return seen.graphs
 
 
-def kernel_pass_graphs(
-    sink: UOp, cost_model: CostModel, kernel: int, target: Target | None = None, part: int = 0
-) -> list[PassGraph]:
-    """The results of the code generator's passes for launch `kernel` of the plan of `sink`, or for its part `part`.
+def kernel_pass_graphs(sink: UOp, cost_model: CostModel, kernel: int, target: Target | None = None) -> list[PassGraph]:
+    """The results of the code generator's passes for launch `kernel` of the plan of `sink`, the first part of it.
 
-    Raises UserError for a launch, or a part, that there is not.
+    Raises UserError for a launch that there is not.
 
     Args:
         cost_model: the prices by which the scheduler decides (`anneal.backend.planned_cost_model`).
@@ -391,10 +389,7 @@ def kernel_pass_graphs(
     """
     target = target or Target()
     with compiling():
-        bodies = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)
-        if not 0 <= part < len(bodies):
-            raise UserError(f"kernel {kernel} has no part {part}: it has {len(bodies)}, from 0")
-        body = bodies[part]
+        body = codegen.bodies_of(launch(sink, cost_model, kernel).kernel.sink, target)[0]
         seen = _Seen(codegen.PASSES, toposort(body.kernel))
         codegen.run_passes(body.kernel, target, body.opts, hook=seen)
     return seen.graphs

@@ -83,7 +83,7 @@ class Looked(KernelTexts):
     def after(self, kernel: int | None = None) -> list[PassGraph]:
         """The graphs after each pass, in order; of launch `kernel`, if one is named."""
         if kernel not in self._passes:
-            of = () if kernel is None else (kernel,)
+            of = () if kernel is None else (kernel, self.target)
             self._passes = {kernel: (kernel_pass_graphs if of else pass_graphs)(self.sink, self.cost_model, *of)}
         return self._passes[kernel]
 

@@ -10,6 +10,8 @@ import pytest
 
 from anneal import inspect
 from anneal.backend import planned_cost_model
+from anneal.codegen import Target
+from anneal.inspect.looking import Looked
 from anneal.nn import init
 from anneal.rewrite import tracing
 from anneal.schedule import graph, live_nodes, plan_for
@@ -85,6 +87,12 @@ def test_the_passes_of_a_kernel_end_in_its_text(sink: Any) -> None:
     assert [p.info.name for p in found] == [p.name for p in inspect.passes() if p.pipeline == "codegen"]
     text = inspect.kernel_text(sink, MODEL, 0)
     assert list(found[-1].text) == [line.text for line in text.lines]
+
+
+def test_passes_are_those_for_the_device_that_is_looked_at() -> None:
+    x = Tensor(np.ones((64, 64), np.float32)).realize()
+    looked = Looked("halves", graph([(x.half() * 2 + 1).sum(1).uop]), MODEL, target=Target(f16=True))
+    assert list(looked.after(0)[-1].text) == [line.text for line in looked.text(0).lines]
 
 
 def test_memory_is_what_the_launches_need(sink: Any) -> None:
