@@ -131,8 +131,12 @@ class BoundProgram:
         if kind == "temp":
             return np.ndarray(shape, v.dtype, self.arena, v.register)
         if EXTRA in v.strides:
-            shape.append(v.size)
-            strides.append(v.strides[EXTRA] * unit)
+            step, size = v.strides[EXTRA] * unit, v.size
+            if kind == "param":  # of a loop that is shorter than those that its kernels are made for
+                last = offset + unit + sum([(n - 1) * s for n, s in zip(shape, strides)])
+                size = min(size, 1 + (self.buffers[v.ref].nbytes - last) // step)
+            shape.append(size)
+            strides.append(step)
         if kind == "param":
             return np.ndarray(shape, v.dtype, self.buffers[v.ref], offset, strides)
         base = v.ref if isinstance(v.ref, PlanValue) else v

@@ -117,7 +117,7 @@ def negated(e: Emitter, dtype: NumpyDType, x: PlanValue) -> PlanValue:
 def _saturate(x: Array, out: Array) -> None:
     info = np.iinfo(out.dtype)
     high = x >= x.dtype.type(float(info.max) + 1 if info.max > 2**24 else info.max)
-    low = x < x.dtype.type(info.min)
+    low = x <= x.dtype.type(info.min)  # that may be -inf
     np.copyto(out, np.where(high | low | (x != x), x.dtype.type(0), x), "unsafe")
     np.copyto(out, info.max, "unsafe", high)
     np.copyto(out, info.min, "unsafe", low)
